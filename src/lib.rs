@@ -1,0 +1,1 @@
+//! Holdpoint: a gate between an AI agent and its tools.

@@ -1,0 +1,2 @@
+//! The `holdpoint` binary.
+fn main() {}
