@@ -6,26 +6,26 @@
 pub mod ids;
 pub mod time;
 
-pub mod json;
 pub mod hash;
+pub mod json;
 
-pub mod tool;
+pub mod approval;
+pub mod limits;
 pub mod policy;
 pub mod run;
 pub mod step;
-pub mod approval;
-pub mod limits;
+pub mod tool;
 
-pub mod event;
 pub mod chain;
-pub mod transition;
+pub mod event;
 pub mod recovery;
+pub mod transition;
 
-pub mod attempt;
 pub mod across_calls;
+pub mod attempt;
 
-pub mod schema;
 pub mod pin;
+pub mod schema;
 
 pub mod duration;
 pub mod sanitize;
