@@ -1,9 +1,16 @@
 //! JSON as the gate handles it: text whose numbers, key order and bytes stay what they were.
 //!
 //! [`Json`] carries the text. Nothing here turns a document into a tree of values; who needs one asks for it with
-//! [`Json::decode`]. Everything that enters from outside passes [`check()`] first, once, at the boundary.
+//! [`Json::decode`]. Everything that enters from outside passes [`check()`] first, once, at the boundary; [`canonical`]
+//! and [`policy_form`] are the forms that are hashed and shown to a policy; [`ObjectWriter`] writes what is stored.
 
+mod canonical;
 mod check;
+mod escape;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod write;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +19,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-pub use check::{CheckError, check};
+pub use canonical::{canonical, canonical_trusted, policy_form, policy_form_trusted, sorted_form};
+pub use check::{CheckError, DEPTH_MAX, EXPONENT_MAX, NUMBER_BYTES_MAX, check, check_text, is_deeper_than};
+pub use escape::{Escapes, push_quoted};
+pub use write::{ArrayWriter, ObjectWriter, compact_escaped};
 
 /// The text of one JSON value, kept byte for byte.
 ///
@@ -24,8 +34,7 @@ pub struct Json(Arc<str>);
 impl Json {
     /// Takes bytes from outside, if they pass the boundary check. They are kept as they are.
     pub fn checked(bytes: &[u8]) -> Result<Self, CheckError> {
-        check(bytes)?;
-        std::str::from_utf8(bytes).map(Self::trusted).map_err(|_| CheckError::NotUtf8)
+        check_text(bytes).map(Self::trusted)
     }
 
     /// Takes text that this program wrote, or that the store holds. Nothing is checked.
@@ -85,45 +94,5 @@ impl Serialize for Json {
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self(String::from(Box::<str>::from(Box::<RawValue>::deserialize(deserializer)?)).into()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Serialize, Deserialize, PartialEq, Debug)]
-    struct Holder {
-        name: String,
-        args: Json,
-    }
-
-    #[test]
-    fn a_field_keeps_its_text_byte_for_byte() {
-        let text = r#"{"name":"n","args":{"b": 1.50, "a": [1e400, -0.0], "a": "\u003c"}}"#;
-        let holder: Holder = serde_json::from_str(text).unwrap();
-        assert_eq!(holder.args.as_str(), r#"{"b": 1.50, "a": [1e400, -0.0], "a": "\u003c"}"#);
-        assert_eq!(serde_json::to_string(&holder).unwrap(), text);
-    }
-
-    #[test]
-    fn a_blank_text_is_written_null() {
-        let holder = Holder { name: String::new(), args: Json::trusted(" \n") };
-        assert!(holder.args.is_blank());
-        assert_eq!(serde_json::to_string(&holder).unwrap(), r#"{"name":"","args":null}"#);
-        assert!(!Json::empty_object().is_blank());
-    }
-
-    #[test]
-    fn deep_nesting_can_be_decoded() {
-        let text = format!("{}1{}", "[".repeat(256), "]".repeat(256));
-        let json = Json::checked(text.as_bytes()).unwrap();
-        assert!(json.decode::<serde_json::Value>().unwrap().is_array());
-    }
-
-    #[test]
-    fn a_text_that_is_no_json_can_t_be_embedded() {
-        let holder = Holder { name: String::new(), args: Json::trusted("{") };
-        assert!(serde_json::to_string(&holder).is_err());
     }
 }
