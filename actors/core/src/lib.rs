@@ -18,6 +18,7 @@ pub mod tool;
 
 pub mod chain;
 pub mod event;
+pub mod ledger;
 pub mod recovery;
 pub mod transition;
 
