@@ -7,7 +7,7 @@
 mod canonical;
 mod check;
 mod escape;
-mod reader;
+pub(crate) mod reader;
 #[cfg(test)]
 mod tests;
 mod write;

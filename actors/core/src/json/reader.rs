@@ -8,13 +8,13 @@ use std::borrow::Cow;
 
 /// The text is not JSON from this byte on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Malformed {
-    pub(super) at: usize,
+pub(crate) struct Malformed {
+    pub(crate) at: usize,
 }
 
 /// One piece of a document.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Event<'a> {
+pub(crate) enum Event<'a> {
     ObjectStart,
     /// A member's key; its value's events follow.
     Key(Text<'a>),
@@ -30,10 +30,10 @@ pub(super) enum Event<'a> {
 
 /// A string as it is written, without its quotes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Text<'a> {
-    pub(super) raw: &'a str,
+pub(crate) struct Text<'a> {
+    pub(crate) raw: &'a str,
     /// Whether a backslash stands in it.
-    pub(super) escaped: bool,
+    pub(crate) escaped: bool,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ enum Expect {
 }
 
 /// Reads the first value of a text.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     text: &'a str,
     at: usize,
     open: Vec<Container>,
@@ -61,22 +61,27 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Self { text, at: 0, open: Vec::new(), expect: Expect::Value, event_at: 0 }
     }
 
     /// Says how many arrays and objects are open.
-    pub(super) fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         self.open.len()
     }
 
     /// Says at which byte the last event began.
-    pub(super) fn event_at(&self) -> usize {
+    pub(crate) fn event_at(&self) -> usize {
         self.event_at
     }
 
+    /// Says at which byte the last event ended.
+    pub(crate) fn offset(&self) -> usize {
+        self.at
+    }
+
     /// Gives the next event, or nothing after the first value's end.
-    pub(super) fn next(&mut self) -> Result<Option<Event<'a>>, Malformed> {
+    pub(crate) fn next(&mut self) -> Result<Option<Event<'a>>, Malformed> {
         if matches!(self.expect, Expect::Nothing) {
             return Ok(None);
         }
@@ -95,7 +100,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Makes sure that nothing but white space follows the first value.
-    pub(super) fn end(mut self) -> Result<(), Malformed> {
+    pub(crate) fn end(mut self) -> Result<(), Malformed> {
         self.skip_space();
         if self.at == self.text.len() { Ok(()) } else { Err(self.malformed()) }
     }
@@ -263,7 +268,7 @@ impl<'a> Reader<'a> {
 
 impl<'a> Text<'a> {
     /// Gives the string's contents. An escaped surrogate outside a pair becomes U+FFFD, each by itself.
-    pub(super) fn unescape(self) -> Cow<'a, str> {
+    pub(crate) fn unescape(self) -> Cow<'a, str> {
         if !self.escaped {
             return Cow::Borrowed(self.raw);
         }
@@ -283,7 +288,7 @@ impl<'a> Text<'a> {
     }
 
     /// Gives the first `\u` escape that is a surrogate outside a pair, as it is written.
-    pub(super) fn unpaired_surrogate(self) -> Option<&'a str> {
+    pub(crate) fn unpaired_surrogate(self) -> Option<&'a str> {
         if !self.escaped {
             return None;
         }

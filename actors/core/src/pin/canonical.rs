@@ -6,13 +6,12 @@
 //! structured content. It is not the canonical JSON that approvals are hashed in, which keeps number literals and
 //! escapes `<`, `>` and `&`.
 
-use std::collections::BTreeMap;
-
 use thiserror::Error;
 
 use super::number::{self, canonical_number};
-use super::scan::{self, Token, Tokens};
-use crate::ids::hex;
+use super::scan;
+use crate::hash::sha256_hex;
+use crate::json::{CheckError, Escapes, is_blank, push_quoted, sorted_form};
 
 /// Why a document has no canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -28,13 +27,29 @@ pub enum Error {
 /// Writes a schema in its canonical form; blank input is `null`.
 ///
 /// # Errors
-/// Malformed or trailing bytes, nesting past [`scan::MAX_DEPTH`], a number that overflows a double.
-pub fn canonical(bytes: &[u8]) -> Result<String, Error> {
-    if bytes.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
+/// A text that is not one JSON value, nesting past 256 levels, a number that overflows a double.
+pub fn canonical(text: &str) -> Result<String, Error> {
+    if is_blank(text) {
         return Ok("null".to_owned());
     }
-    let nodes = Nodes::read(bytes)?;
-    Ok(nodes.write())
+    scan::whole(text)?;
+    let mut refused = None;
+    let form = sorted_form(text, Escapes::Separators, |literal, out| match canonical_number(literal) {
+        Ok(number) => {
+            out.push_str(&number);
+            Ok(())
+        }
+        Err(error) => {
+            refused = Some(error);
+            Err(CheckError::NumberRange { number: literal.to_owned() })
+        }
+    });
+    match (form, refused) {
+        (_, Some(error)) => Err(error.into()),
+        (Ok(form), None) => Ok(form),
+        // The text was read to its end before, so this place is never reached; it says the true thing all the same.
+        (Err(_), None) => Err(scan::Error::Malformed(0).into()),
+    }
 }
 
 /// Hashes a schema that [`canonical`] wrote: lowercase hex SHA-256 of its bytes.
@@ -47,142 +62,11 @@ pub fn description_hash(description: &str) -> String {
     sha256_hex(json_string(description).as_bytes())
 }
 
-fn sha256_hex(bytes: &[u8]) -> String {
-    hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes))
-}
-
-/// Writes a JSON string: `"`, `\`, control characters, U+2028 and U+2029 escaped, everything else as it is.
+/// Writes a JSON string as a pin and a recorded result hold it: `<`, `>` and `&` stay as they are.
 pub fn json_string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    push_string(&mut out, text);
+    push_quoted(&mut out, text, Escapes::Separators);
     out
-}
-
-fn push_string(out: &mut String, text: &str) {
-    out.push('"');
-    for character in text.chars() {
-        push_escaped(out, character);
-    }
-    out.push('"');
-}
-
-/// Writes one character of a JSON string.
-pub(crate) fn push_escaped(out: &mut String, character: char) {
-    match character {
-        '"' => out.push_str("\\\""),
-        '\\' => out.push_str("\\\\"),
-        '\u{8}' => out.push_str("\\b"),
-        '\u{c}' => out.push_str("\\f"),
-        '\n' => out.push_str("\\n"),
-        '\r' => out.push_str("\\r"),
-        '\t' => out.push_str("\\t"),
-        '\0'..='\u{1f}' | '\u{2028}' | '\u{2029}' => {
-            out.push_str(&format!("\\u{:04x}", u32::from(character)))
-        }
-        _ => out.push(character),
-    }
-}
-
-/// A document as a list of nodes that name each other by index, so that depth costs no stack.
-struct Nodes(Vec<Node>);
-
-enum Node {
-    /// A number, `true`, `false`, `null` or a string, as it will be written.
-    Leaf(String),
-    Array(Vec<usize>),
-    Object(BTreeMap<String, usize>),
-}
-
-impl Nodes {
-    fn read(bytes: &[u8]) -> Result<Self, Error> {
-        let mut nodes = Self(Vec::new());
-        let mut open: Vec<(usize, Option<String>)> = Vec::new();
-        let mut tokens = Tokens::new(bytes);
-        while let Some(token) = tokens.next()? {
-            let node = match token {
-                Token::ObjectStart => Node::Object(BTreeMap::new()),
-                Token::ArrayStart => Node::Array(Vec::new()),
-                Token::Text(written) => Node::Leaf(json_string(&scan::decode(written))),
-                Token::Number(literal) => Node::Leaf(canonical_number(literal)?),
-                Token::Word(word) => Node::Leaf(word.to_owned()),
-                Token::Key(written) => {
-                    if let Some((_, key)) = open.last_mut() {
-                        *key = Some(scan::decode(written));
-                    }
-                    continue;
-                }
-                Token::ObjectEnd | Token::ArrayEnd => {
-                    open.pop();
-                    continue;
-                }
-            };
-            let index = nodes.0.len();
-            let opens = matches!(node, Node::Object(_) | Node::Array(_));
-            nodes.0.push(node);
-            if let Some((parent, key)) = open.last_mut() {
-                nodes.adopt(*parent, key.take(), index);
-            }
-            if opens {
-                open.push((index, None));
-            }
-        }
-        Ok(nodes)
-    }
-
-    fn adopt(&mut self, parent: usize, key: Option<String>, child: usize) {
-        match (&mut self.0[parent], key) {
-            (Node::Object(members), Some(key)) => {
-                members.insert(key, child);
-            }
-            (Node::Array(items), None) => items.push(child),
-            // The scanner gives a key before each member and before nothing else.
-            (Node::Object(_) | Node::Array(_) | Node::Leaf(_), _) => {}
-        }
-    }
-
-    fn write(&self) -> String {
-        enum Piece<'a> {
-            Node(usize),
-            Key(&'a str),
-            Mark(char),
-        }
-        let mut out = String::new();
-        let mut pending = vec![Piece::Node(0)];
-        while let Some(piece) = pending.pop() {
-            match piece {
-                Piece::Mark(mark) => out.push(mark),
-                Piece::Key(key) => {
-                    push_string(&mut out, key);
-                    out.push(':');
-                }
-                Piece::Node(index) => match &self.0[index] {
-                    Node::Leaf(text) => out.push_str(text),
-                    Node::Array(items) => {
-                        out.push('[');
-                        pending.push(Piece::Mark(']'));
-                        for (place, item) in items.iter().enumerate().rev() {
-                            pending.push(Piece::Node(*item));
-                            if place > 0 {
-                                pending.push(Piece::Mark(','));
-                            }
-                        }
-                    }
-                    Node::Object(members) => {
-                        out.push('{');
-                        pending.push(Piece::Mark('}'));
-                        for (place, (key, value)) in members.iter().enumerate().rev() {
-                            pending.push(Piece::Node(*value));
-                            pending.push(Piece::Key(key));
-                            if place > 0 {
-                                pending.push(Piece::Mark(','));
-                            }
-                        }
-                    }
-                },
-            }
-        }
-        out
-    }
 }
 
 #[cfg(test)]
@@ -190,7 +74,7 @@ mod tests {
     use super::*;
 
     fn form(text: &str) -> String {
-        canonical(text.as_bytes()).unwrap()
+        canonical(text).unwrap()
     }
 
     /// Schemas whose numbers a double holds, each with the form that pins taken by a decoder of doubles have.
@@ -229,9 +113,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_utf_8_and_lone_surrogates_become_the_replacement_character() {
-        let schema = b"{\"s\":\"lone \\ud800 pair \\ud83d\\ude00 bytes \xff\xfe nul \\u0000\",\"k\\udc00\":\"\\u003c\"}";
+        let schema: &[u8] = b"{\"s\":\"lone \\ud800 pair \\ud83d\\ude00 bytes \xff\xfe nul \\u0000\",\"k\\udc00\":\"\\u003c\"}";
         let want = "{\"k\u{fffd}\":\"<\",\"s\":\"lone \u{fffd} pair 😀 bytes \u{fffd}\u{fffd} nul \\u0000\"}";
-        assert_eq!(canonical(schema).unwrap(), want);
+        assert_eq!(canonical(&scan::lossy(schema)).unwrap(), want);
     }
 
     #[test]
@@ -250,15 +134,17 @@ mod tests {
     fn an_absent_schema_is_null_and_what_is_no_schema_is_refused() {
         assert_eq!(form(""), "null");
         assert_eq!(form(" \n\t"), "null");
-        assert!(matches!(canonical(b"{} {}"), Err(Error::Json(scan::Error::Trailing(3)))));
-        assert!(matches!(canonical(b"{"), Err(Error::Json(scan::Error::Malformed(_)))));
-        assert!(matches!(canonical(br#"{"maximum":1e400}"#), Err(Error::Number(number::Error::Overflow(_)))));
+        assert!(matches!(canonical("{} {}"), Err(Error::Json(scan::Error::Malformed(3)))));
+        assert!(matches!(canonical("{"), Err(Error::Json(scan::Error::Malformed(_)))));
+        assert!(matches!(canonical(r#"{"maximum":1e400}"#), Err(Error::Number(number::Error::Overflow(_)))));
     }
 
     #[test]
-    fn a_document_nested_ten_thousand_levels_is_written_without_recursion() {
-        let nested = format!("{}1.0{}", "[{\"a\":".repeat(5_000), "}]".repeat(5_000));
-        assert_eq!(form(&nested), nested.replace("1.0", "1"));
+    fn a_document_of_two_hundred_and_fifty_six_levels_is_written_and_a_deeper_one_refused() {
+        let nested =
+            |levels: usize| format!("{}1.0{}", "[{\"a\":".repeat(levels / 2), "}]".repeat(levels / 2));
+        assert_eq!(form(&nested(256)), nested(256).replace("1.0", "1"));
+        assert_eq!(canonical(&nested(258)), Err(Error::Json(scan::Error::TooDeep)));
     }
 
     #[test]

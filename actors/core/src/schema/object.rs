@@ -6,6 +6,8 @@
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::json::is_deeper_than;
+
 /// The longest schema that is taken, in bytes of its canonical form.
 pub const MAX_BYTES: usize = 256 * 1024;
 
@@ -50,7 +52,7 @@ impl ObjectSchema {
         if canonical.len() > MAX_BYTES {
             return Err(Refusal::TooLong { bytes: canonical.len() });
         }
-        if depth(canonical) > MAX_DEPTH {
+        if is_deeper_than(canonical.as_bytes(), MAX_DEPTH) {
             return Err(Refusal::TooDeep);
         }
         let Ok(document) = serde_json::from_str::<Value>(canonical) else {
@@ -74,25 +76,6 @@ impl ObjectSchema {
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.document.get(key)
     }
-}
-
-/// Counts how many arrays and objects stand inside one another, brackets outside strings.
-fn depth(text: &str) -> usize {
-    let (mut deepest, mut open, mut quoted, mut escaped) = (0, 0_usize, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'{' | b'[' if !quoted => {
-                open += 1;
-                deepest = deepest.max(open);
-            }
-            b'}' | b']' if !quoted => open = open.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
 }
 
 #[cfg(test)]

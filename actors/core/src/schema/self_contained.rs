@@ -47,11 +47,12 @@ fn walk(at: &Place<'_>, value: &Value, bare_id: bool) -> Result<(), ReachesOutsi
         Value::Object(object) => {
             let mut members: Vec<(&String, &Value)> = object.iter().collect();
             members.sort_unstable_by_key(|(key, _)| *key);
-            members.into_iter().try_for_each(|(key, value)| match value {
-                Value::String(text) if leaves(key, text, bare_id) => {
-                    Err(ReachesOutside { keyword: key.clone(), at: at.to_string(), value: text.clone() })
+            members.into_iter().try_for_each(|(key, value)| {
+                if let Some(text) = value.as_str().filter(|text| leaves(key, text, bare_id)) {
+                    let (keyword, value) = (key.clone(), text.to_owned());
+                    return Err(ReachesOutside { keyword, at: at.to_string(), value });
                 }
-                _ => walk(&Place::Below(at, Step::Key(key)), value, bare_id),
+                walk(&Place::Below(at, Step::Key(key)), value, bare_id)
             })
         }
         Value::Array(items) => items
