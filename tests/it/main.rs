@@ -1,1 +1,3 @@
-fn main() {}
+//! The integration tests: one binary, so that the tree links once. Each module is a ring of its own.
+
+mod tidy;
