@@ -3,6 +3,7 @@
 //! Owns the order of events inside a commit and the guards that each write needs; it is the one place where a run's
 //! story is composed, live and in recovery. Never commits: a session takes the draft as a [`Transition`] whenever
 //! something outside could notice it. A session whose transition is refused is over, so nothing is rolled back here.
+//! Longer than its neighbours, because the order of a run's events is meant to be read in one place.
 
 use std::sync::Arc;
 
