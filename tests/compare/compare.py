@@ -21,7 +21,6 @@ import tempfile
 import time
 import traceback
 
-from mcp_host import HostError
 from program import HERE, Program, World
 from record import Record
 from scenarios import STORIES
@@ -50,9 +49,9 @@ def tell(program, name, root):
         }
         return {"seen": seen, "rows": record.rows(), "wrong": record.checks(), "seconds": time.monotonic() - began}
     except Exception as error:  # a story that cannot be told is a finding like any other
-        told = "" if isinstance(error, HostError) else traceback.format_exc()
-        return {"seen": seen, "rows": [], "wrong": ["after %s: %s %s" % (world.answers, error, told)],
-                "seconds": time.monotonic() - began}
+        where = traceback.extract_tb(error.__traceback__)[1]
+        wrong = "after %s, in line %s of its story: %s: %s" % (world.answers, where.lineno, type(error).__name__, error)
+        return {"seen": seen, "rows": [], "wrong": [wrong], "seconds": time.monotonic() - began}
     finally:
         world.abandon()
 

@@ -7,6 +7,7 @@ Each line that the server was given is appended to LOG after the server has it, 
 arrived. Like the launchers that people configure, it makes the server a grandchild of the proxy. With `--stubborn` it also
 ignores a polite end, and starts a sleeper that no closed pipe would wake: what is left of them is the proxy's to clear away.
 """
+import os
 import signal
 import subprocess
 import sys
@@ -41,7 +42,8 @@ def main():
 
     threading.Thread(target=feed, daemon=True).start()
     copy(server.stdout, sys.stdout.buffer)
-    sys.exit(server.wait())
+    # The feeding thread may still hold standard input, so nothing is wound up.
+    os._exit(server.wait() & 0xFF)
 
 
 if __name__ == "__main__":
