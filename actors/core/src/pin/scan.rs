@@ -154,6 +154,41 @@ pub(crate) fn push_compact(out: &mut String, json: &str) -> Result<(), Error> {
     })
 }
 
+/// Writes a document with every member and item on a line of its own, two spaces a level; tokens stay as they are.
+pub(crate) fn indented(json: &str) -> Result<String, Error> {
+    let mut out = String::with_capacity(json.len() * 2);
+    let mut before = None;
+    walk(json, |event, reader| {
+        let closes = matches!(event, Event::ObjectEnd | Event::ArrayEnd);
+        let opened = matches!(before, Some(Event::ObjectStart | Event::ArrayStart));
+        let after_key = matches!(before, Some(Event::Key(_)));
+        if before.is_some() && !after_key && !(opened && closes) {
+            if !opened && !closes {
+                out.push(',');
+            }
+            let opens = matches!(event, Event::ObjectStart | Event::ArrayStart);
+            out.push('\n');
+            out.push_str(&"  ".repeat(reader.depth() - usize::from(opens)));
+        }
+        match event {
+            Event::Key(key) => {
+                out.push('"');
+                out.push_str(key.raw);
+                out.push_str("\": ");
+            }
+            Event::ObjectStart
+            | Event::ObjectEnd
+            | Event::ArrayStart
+            | Event::ArrayEnd
+            | Event::String(_)
+            | Event::Number(_)
+            | Event::Literal(_) => out.push_str(&json[reader.event_at()..reader.offset()]),
+        }
+        before = Some(event);
+    })?;
+    Ok(out)
+}
+
 /// Shows each event of the one value in `text`, and refuses what follows it.
 fn walk<'a>(text: &'a str, mut look: impl FnMut(Event<'a>, &Reader<'a>)) -> Result<(), Error> {
     let mut reader = Reader::new(text);
@@ -209,5 +244,14 @@ mod tests {
         assert_eq!(whole(&nested(DEPTH_MAX)), Ok(()));
         assert_eq!(whole(&nested(DEPTH_MAX + 1)), Err(Error::TooDeep));
         assert!(matches!(whole("1 2"), Err(Error::Malformed(_))));
+    }
+
+    #[test]
+    fn indented_text_has_one_member_or_item_a_line() {
+        let text = indented(r#"{"a":[1,[],{}],"b":{"c":"x","d":1.0},"e":null}"#).unwrap();
+        let want = "{\n  \"a\": [\n    1,\n    [],\n    {}\n  ],\n  \"b\": {\n    \"c\": \"x\",\n    \"d\": 1.0\n  },\n  \"e\": null\n}";
+        assert_eq!(text, want);
+        assert_eq!(indented("[]").unwrap(), "[]");
+        assert_eq!(indented(" 1 ").unwrap(), "1");
     }
 }
