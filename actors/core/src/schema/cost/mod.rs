@@ -17,6 +17,7 @@ mod tests;
 use thiserror::Error;
 
 use super::object::ObjectSchema;
+use crate::json::reader::{Event, Reader};
 use graph::{Graph, Step};
 
 /// The most that one schema, spread out, may weigh.
@@ -68,16 +69,42 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// Says whether a value can be checked within [`MAX_WORK`], given its text. Text that is no JSON is not.
+    #[must_use]
+    pub fn admits_text(&self, json: &str) -> bool {
+        let (mut parts, mut deepest) = (0_u64, 0_usize);
+        let mut reader = Reader::new(json);
+        loop {
+            match reader.next() {
+                Ok(Some(Event::Key(_) | Event::ObjectEnd | Event::ArrayEnd)) => {}
+                Ok(Some(
+                    Event::ObjectStart
+                    | Event::ArrayStart
+                    | Event::String(_)
+                    | Event::Number(_)
+                    | Event::Literal(_),
+                )) => parts += 1,
+                Ok(None) => return self.admits(parts, u32::try_from(deepest).unwrap_or(u32::MAX)),
+                Err(_) => return false,
+            }
+            deepest = deepest.max(reader.depth());
+        }
+    }
+
     /// Says whether a value of so many parts, nested so deep, can be checked within [`MAX_WORK`].
     ///
     /// `parts` counts every object, array and scalar in it; `depth` counts what stands inside one another.
     #[must_use]
     pub fn admits(&self, parts: u64, depth: u32) -> bool {
+        self.work(parts, depth) <= MAX_WORK
+    }
+
+    fn work(&self, parts: u64, depth: u32) -> u64 {
         let copies = match self.recursion {
             None => 1,
             Some(meeting) => meeting.saturating_pow(depth).saturating_mul(u64::from(depth) + 1),
         };
-        self.per_value.saturating_mul(parts).saturating_mul(copies) <= MAX_WORK
+        self.per_value.saturating_mul(parts).saturating_mul(copies)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The bound against schemas that servers might send, honest and not.
 
-use serde_json::json;
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -197,4 +198,105 @@ fn a_key_as_long_as_the_schema_costs_no_more_than_a_short_one() {
 fn ambiguous_anchors_cannot_blow_the_graph_up() {
     let many = vec![json!({"$anchor": "a", "not": {"$ref": "#a"}}); 2_000];
     assert_eq!(bounded(&json!({"type": "object", "anyOf": many})), Err(Uncheckable::TooLarge));
+}
+
+#[test]
+fn a_value_is_measured_from_its_text() {
+    let cost = Cost { per_value: MAX_WORK / 5, recursion: None };
+    assert!(cost.admits_text(r#"{"a":[1,"x"],"b":{}}"#), "five parts, itself included");
+    assert!(!cost.admits_text(r#"{"a":[1,"x",true],"b":{}}"#));
+    assert!(!cost.admits_text("{"));
+    let doubling = Cost { per_value: 1, recursion: Some(2) };
+    assert!(doubling.admits_text("[[[[1]]]]"));
+    assert!(!doubling.admits_text(&format!("{}{}", "[".repeat(60), "]".repeat(60))));
+}
+
+/// Checks without ever stopping early, and counts the subschemas it applies.
+fn visits(root: &Value, schema: &Value, value: &Value) -> u64 {
+    let Value::Object(object) = schema else { return 1 };
+    let mut sum = 1;
+    let mut apply = |schema: &Value, value: &Value| sum += visits(root, schema, value);
+    if let Some(target) = object.get("$ref").and_then(Value::as_str) {
+        apply(root.pointer(&target[1..]).unwrap(), value);
+    }
+    for schema in object.get("anyOf").and_then(Value::as_array).into_iter().flatten() {
+        apply(schema, value);
+    }
+    let properties = object.get("properties").and_then(Value::as_object);
+    for (name, member) in value.as_object().into_iter().flatten() {
+        let own = properties.and_then(|properties| properties.get(name));
+        let others = object.get("additionalProperties").filter(|_| own.is_none());
+        let patterns = object.get("patternProperties").and_then(|patterns| patterns.get("."));
+        own.into_iter().chain(others).chain(patterns).for_each(|schema| apply(schema, member));
+    }
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        let own = object.get("prefixItems").and_then(|items| items.get(index));
+        let any = ["items", "contains"].into_iter().filter_map(|keyword| object.get(keyword));
+        own.into_iter().chain(any).for_each(|schema| apply(schema, item));
+    }
+    sum
+}
+
+/// Gives the parts and the depth of a value.
+fn size(value: &Value) -> (u64, u32) {
+    let inner: Vec<(u64, u32)> = match value {
+        Value::Array(items) => items.iter().map(size).collect(),
+        Value::Object(object) => object.values().map(size).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return (1, 0),
+    };
+    (
+        1 + inner.iter().map(|(parts, _)| parts).sum::<u64>(),
+        1 + inner.iter().map(|(_, depth)| *depth).max().unwrap_or(0),
+    )
+}
+
+const KEYWORDS: &[&str] =
+    &["anyOf", "items", "contains", "additionalProperties", "patternProperties", "prefixItems", "a", "b"];
+
+fn subschema() -> impl Strategy<Value = Value> {
+    proptest::collection::vec((proptest::sample::select(KEYWORDS), 0..5_usize, 0..5_usize), 0..4).prop_map(
+        |chosen| {
+            let mut schema = json!({});
+            for (keyword, one, other) in chosen {
+                let one = json!({"$ref": format!("#/$defs/d{one}")});
+                let other = json!({"$ref": format!("#/$defs/d{other}")});
+                match keyword {
+                    "anyOf" | "prefixItems" => schema[keyword] = json!([one, other]),
+                    "patternProperties" => schema[keyword] = json!({".": one}),
+                    "a" | "b" => schema["properties"][keyword] = one,
+                    _ => schema[keyword] = one,
+                }
+            }
+            schema
+        },
+    )
+}
+
+fn instance() -> impl Strategy<Value = Value> {
+    let leaf = Just(json!(1));
+    leaf.prop_recursive(4, 24, 3, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            (inner.clone(), inner.clone()).prop_map(|(a, c)| json!({"a": a, "c": c})),
+            (inner.clone(), inner).prop_map(|(a, b)| json!({"a": a, "b": b})),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_check_takes_more_steps_than_the_bound(
+        definitions in proptest::collection::vec(subschema(), 5),
+        value in instance(),
+    ) {
+        let definitions: serde_json::Map<String, Value> =
+            definitions.into_iter().enumerate().map(|(index, schema)| (format!("d{index}"), schema)).collect();
+        let schema = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}},
+            "additionalProperties": {"$ref": "#/$defs/d1"}, "$defs": definitions});
+        if let Ok(cost) = bounded(&schema) {
+            let (parts, depth) = size(&value);
+            let steps = visits(&schema, &schema, &value);
+            prop_assert!(steps <= cost.work(parts, depth), "{steps} steps, {cost:?}, {parts} parts, depth {depth}");
+        }
+    }
 }
