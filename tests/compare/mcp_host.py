@@ -72,6 +72,7 @@ class Host:
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=env, cwd=cwd)
         self.pending, self.notifications, self.violations = {}, [], []
+        self.complaints = []  # errors about a line whose id could not be told, which JSON-RPC allows
         self._next, self._lock, self._changed = 0, threading.Lock(), threading.Condition()
         self._ended = False
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -165,6 +166,8 @@ class Host:
             with self._changed:
                 self.notifications.append(message)
                 self._changed.notify_all()
+        elif message.get("id") is None and "error" in message:
+            self.complaints.append(message)
         else:
             waiting = self.pending.get(message.get("id"))
             if waiting is None or not waiting.queue.empty():
