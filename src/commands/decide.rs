@@ -1,0 +1,201 @@
+//! What `approve` and `reject` share: show what would run, be sure that a person means it, decide exactly that.
+//!
+//! Owns the order of these three. Never decides anything but what was shown: the decision carries its hash, and the
+//! store refuses it when the stored request has another one by then.
+
+use std::io::Write;
+
+use clap::builder::NonEmptyStringValueParser;
+use holdpoint::codes::Code;
+use holdpoint::trace;
+use holdpoint::view::{ApprovalView, RunSummary};
+use holdpoint_core::event::Event;
+use holdpoint_core::ids::{ApprovalId, RunId};
+use holdpoint_core::run::RunStatus;
+use serde::Serialize;
+
+use super::Database;
+use super::records::{Decided, Records, Verdict};
+use crate::error::CommandError;
+use crate::text::{Answer, Ui, line, waiting};
+
+/// The most bytes of an id or a name in a sentence.
+const NAME_BYTES_MAX: usize = 256;
+
+/// The arguments of both commands.
+#[derive(Debug, clap::Args)]
+pub(super) struct DecideArgs {
+    /// The run's id
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// The approval that was read; needed when several wait, and consent enough when given
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    approval: Option<String>,
+    #[command(flatten)]
+    who: Who,
+    /// Decide without being asked
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Who decides, and what they note.
+#[derive(Debug, clap::Args)]
+pub(super) struct Who {
+    /// Who decides, recorded as given and not checked [default: $USER]
+    #[arg(long, value_name = "WHO")]
+    by: Option<String>,
+    /// A note that is recorded with the decision; a rejection's is told to the model
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub(super) note: String,
+}
+
+impl Who {
+    /// The name that is recorded; empty when neither the flag nor the environment has one.
+    pub(super) fn name(&self) -> String {
+        let given = self.by.clone().filter(|name| !name.is_empty());
+        given.or_else(|| std::env::var("USER").ok()).unwrap_or_default()
+    }
+}
+
+/// What is printed in JSON.
+#[derive(Debug, Serialize)]
+struct Report {
+    run: RunSummary,
+    approval: ApprovalView,
+}
+
+pub(super) fn run(
+    verdict: Verdict,
+    args: &DecideArgs,
+    database: &Database,
+    ui: &mut Ui,
+) -> Result<(), CommandError> {
+    let by = args.who.name();
+    if by.is_empty() {
+        return Err(CommandError::new(Code::UsageByEmpty, "nobody is named as the one who decides")
+            .hint("pass --by NAME"));
+    }
+    let path = database.path()?;
+    let run = RunId::from(args.run.as_str());
+    let mut records = Records::open_to_decide(&path)?;
+    let waits = records.waiting(&run, args.approval.as_deref().map(ApprovalId::from).as_ref())?;
+    if !ui.json() {
+        waiting::write(ui.out(), &waits.approval, waits.reason.as_deref(), &path)?;
+    }
+    let approval = &waits.approval;
+    confirm(verdict, args, approval.id.as_str(), ui)?;
+    let decided = records.decide(verdict, approval, &by, &args.who.note)?;
+    report(verdict, &records, &run, &decided, ui)
+}
+
+/// Lets pass a decision that a person means: by naming the approval, by `--yes`, or by an answer at the terminal.
+fn confirm(verdict: Verdict, args: &DecideArgs, approval: &str, ui: &mut Ui) -> Result<(), CommandError> {
+    if args.approval.is_some() || args.yes {
+        return Ok(());
+    }
+    let verb = verdict.verb();
+    let clean = |text: &str| line(text, NAME_BYTES_MAX);
+    match ui.ask(&format!("{verb} approval {} of run {}?", clean(approval), clean(&args.run)))? {
+        Answer::Yes => Ok(()),
+        Answer::No => Err(CommandError::new(
+            Code::Declined,
+            format!("the answer was not yes: nothing was {}", verdict.past()),
+        )),
+        Answer::Nobody => Err(CommandError::new(
+            Code::UsageConfirm,
+            format!("{verb} was not confirmed, and nobody is at a terminal to be asked"),
+        )
+        .hint(format!("pass --approval {approval} once you have read what would run, or --yes"))),
+    }
+}
+
+fn report(
+    verdict: Verdict,
+    records: &Records,
+    run: &RunId,
+    decided: &Decided,
+    ui: &mut Ui,
+) -> Result<(), CommandError> {
+    tell_events(&decided.events, ui)?;
+    let run = records.summary(run)?;
+    if ui.json() {
+        let approval = ApprovalView::of(&decided.approval);
+        return Ok(ui.write_json(&Report { run, approval })?);
+    }
+    let approval = &decided.approval;
+    let clean = |text: &str| line(text, NAME_BYTES_MAX);
+    let out = ui.out();
+    writeln!(
+        out,
+        "approval {}: {} by {}",
+        clean(approval.id.as_str()),
+        approval.status,
+        clean(&approval.decided_by)
+    )?;
+    run_line(&run, out)?;
+    if verdict == Verdict::Approve && run.status == RunStatus::WaitingForApproval {
+        writeln!(
+            out,
+            "Nothing has run yet: the run waits until its owner resumes it. Behind the proxy that is"
+        )?;
+        writeln!(out, "at once while the call is held, else when the host makes the same call again.")?;
+    }
+    Ok(())
+}
+
+/// Prints what was appended to the record, on stderr.
+pub(super) fn tell_events(events: &[Event], ui: &mut Ui) -> Result<(), CommandError> {
+    for event in events {
+        ui.err().write_all(trace::text_line(event).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Prints where a run stands.
+pub(super) fn run_line(run: &RunSummary, out: &mut dyn Write) -> Result<(), CommandError> {
+    write!(out, "run {}: {}", line(&run.id, NAME_BYTES_MAX), run.status)?;
+    if !run.reason.is_empty() {
+        write!(out, " ({})", run.reason)?;
+    }
+    Ok(writeln!(out)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Captured;
+
+    fn confirmed(json: bool, typed: Option<&'static str>, named: bool, yes: bool) -> Result<(), Code> {
+        let (out, err) = (Captured::default(), Captured::default());
+        let args = DecideArgs {
+            run: "r1".to_owned(),
+            approval: named.then(|| "a1".to_owned()),
+            who: Who { by: None, note: String::new() },
+            yes,
+        };
+        let mut ui = Ui::of_test(json, typed, &out, &err);
+        confirm(Verdict::Approve, &args, "a1", &mut ui).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn a_decision_needs_a_name_a_flag_or_a_typed_yes() {
+        assert_eq!(confirmed(false, None, true, false), Ok(()));
+        assert_eq!(confirmed(false, None, false, true), Ok(()));
+        assert_eq!(confirmed(false, Some("y\n"), false, false), Ok(()));
+        assert_eq!(confirmed(false, Some("n\n"), false, false), Err(Code::Declined));
+        assert_eq!(confirmed(false, Some(""), false, false), Err(Code::UsageConfirm));
+        assert_eq!(confirmed(false, None, false, false), Err(Code::UsageConfirm));
+    }
+
+    #[test]
+    fn json_never_asks() {
+        assert_eq!(confirmed(true, Some("y\n"), false, false), Err(Code::UsageConfirm));
+        assert_eq!(confirmed(true, None, true, false), Ok(()));
+    }
+}

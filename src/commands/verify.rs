@@ -1,0 +1,350 @@
+//! `holdpoint verify`: whether the chain of events is intact.
+//!
+//! Owns what is asked and how the answer is told. The walk itself is the store's, page by page, and writes nothing.
+
+use std::io::Write;
+use std::str::FromStr;
+
+use holdpoint::codes::Code;
+use holdpoint_core::chain::VerifyReport;
+use serde::Serialize;
+
+use super::Database;
+use super::records::Records;
+use crate::error::CommandError;
+use crate::text::{Ui, line, style};
+
+/// The most bytes of a hash that are printed; a true one has 64.
+const HASH_BYTES_MAX: usize = 128;
+
+/// Check the chain over every run's events
+///
+/// Prints the newest event's number and hash, and whether every event follows the one before it. Who can write the
+/// database can also recompute the chain, or cut its end off: keep the last checked number and hash in another place
+/// and pass them as --head the next time.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The first event to check [default: the first there is]
+    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(i64).range(0..))]
+    from: Option<i64>,
+    /// The last event to check; fails when the chain ends before it [default: the newest]
+    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(i64).range(0..))]
+    to: Option<i64>,
+    /// An event's number and hash, kept elsewhere; fails unless the chain reaches it with that hash
+    #[arg(long, value_name = "SEQ:HASH")]
+    head: Option<Head>,
+}
+
+/// A head of the chain that was kept elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Head {
+    seq: i64,
+    hash: String,
+}
+
+impl FromStr for Head {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Head, Self::Err> {
+        let malformed = "not a positive event number, a colon and the hash that was kept";
+        let (seq, hash) = text.split_once(':').ok_or(malformed)?;
+        let seq = seq.parse().map_err(|_| malformed)?;
+        if seq < 1 || hash.is_empty() {
+            return Err(malformed);
+        }
+        Ok(Head { seq, hash: hash.to_owned() })
+    }
+}
+
+/// What is asked: a range, 0 where it is open, and a kept head.
+#[derive(Debug)]
+struct Question {
+    from: i64,
+    to: i64,
+    kept: Option<Head>,
+}
+
+impl Question {
+    fn of(args: &Args) -> Result<Question, CommandError> {
+        let (from, to) = (args.from.unwrap_or(0), args.to.unwrap_or(0));
+        if from > 0 && to > 0 && to < from {
+            return Err(CommandError::usage(format!("--to {to} is before --from {from}")));
+        }
+        if let Some(head) = &args.head {
+            if to > 0 && head.seq > to {
+                return Err(CommandError::usage(format!("the head's event {} is past --to {to}", head.seq)));
+            }
+            if from > head.seq {
+                let message = format!(
+                    "the head's event {} is before --from {from}, so it would not be checked",
+                    head.seq
+                );
+                return Err(CommandError::usage(message));
+            }
+        }
+        Ok(Question { from, to, kept: args.head.clone() })
+    }
+}
+
+/// What was found.
+#[derive(Debug)]
+struct Finding {
+    head: (i64, String),
+    report: VerifyReport,
+    /// Whether the asked last event was reached.
+    reached: bool,
+    /// The hash that the kept head's event has now, when the walk came to it.
+    found: Option<String>,
+}
+
+pub(super) fn run(args: &Args, database: &Database, ui: &mut Ui) -> Result<(), CommandError> {
+    let question = Question::of(args)?;
+    let records = Records::open_to_read(&database.path()?)?;
+    let finding = walk(&records, &question)?;
+    if ui.json() {
+        ui.write_json(&Listing::of(&question, &finding))?;
+    } else {
+        print(&question, &finding, ui.out())?;
+    }
+    judge(&question, &finding)
+}
+
+fn walk(records: &Records, question: &Question) -> Result<Finding, CommandError> {
+    // Read first, so that what is committed meanwhile is not looked at.
+    let head = records.head()?;
+    let to = if question.to == 0 { head.0 } else { question.to };
+    let report = if to > 0 { records.verify(question.from, to)? } else { VerifyReport::default() };
+    let intact = report.broken.is_none();
+    let reached = intact && report.checked > 0 && report.to >= question.to;
+    let found = match &question.kept {
+        Some(kept)
+            if intact && (question.to == 0 || reached) && report.checked > 0 && kept.seq <= report.to =>
+        {
+            if kept.seq == report.to {
+                Some(report.hash.clone())
+            } else {
+                records.event_hash(kept.seq)?
+            }
+        }
+        Some(_) | None => None,
+    };
+    Ok(Finding { head, report, reached, found })
+}
+
+impl Finding {
+    fn matches(&self, kept: &Head) -> bool {
+        self.found.as_deref() == Some(kept.hash.as_str())
+    }
+}
+
+/// Says what is wrong, if anything is.
+fn judge(question: &Question, finding: &Finding) -> Result<(), CommandError> {
+    let last = finding.report.to;
+    if let Some(broken) = &finding.report.broken {
+        let message = format!("the chain of events is broken at event {}", broken.seq);
+        return Err(CommandError::new(Code::ChainBroken, message));
+    }
+    if question.to > 0 && !finding.reached {
+        let message = format!("event {} was not reached: the last event checked is {last}", question.to);
+        return Err(CommandError::new(Code::ChainNotReached, message));
+    }
+    let Some(kept) = &question.kept else { return Ok(()) };
+    match &finding.found {
+        None => {
+            let message = format!(
+                "the kept head, event {}, was not reached: the last event checked is {last}",
+                kept.seq
+            );
+            Err(CommandError::new(Code::ChainNotReached, message))
+        }
+        Some(_) if finding.matches(kept) => Ok(()),
+        Some(found) => {
+            let message = format!(
+                "event {} has the hash {found}, and the one that was kept is {}",
+                kept.seq, kept.hash
+            );
+            Err(CommandError::new(Code::ChainHeadMismatch, message))
+        }
+    }
+}
+
+fn print(question: &Question, finding: &Finding, out: &mut dyn Write) -> Result<(), CommandError> {
+    let hash = |text: &str| if text.is_empty() { "-".to_owned() } else { line(text, HASH_BYTES_MAX) };
+    let (good, bad) = (style::GOOD, style::BAD);
+    match &finding.head {
+        (0, _) => writeln!(out, "head      no events")?,
+        (seq, text) => writeln!(out, "head      {seq}:{}", hash(text))?,
+    }
+    let report = &finding.report;
+    if let Some(broken) = &report.broken {
+        writeln!(
+            out,
+            "{bad}broken{bad:#}    at event {}: {}",
+            broken.seq,
+            line(&broken.detail, HASH_BYTES_MAX * 4)
+        )?;
+        writeln!(out, "expected  {}", hash(&broken.expected))?;
+        writeln!(out, "found     {}", hash(&broken.found))?;
+    } else if report.checked == 0 {
+        writeln!(out, "{good}intact{good:#}    no events in the range")?;
+    } else {
+        writeln!(out, "{good}intact{good:#}    {} events, {} to {}", report.checked, report.from, report.to)?;
+        writeln!(out, "checked   {}:{}", report.to, hash(&report.hash))?;
+    }
+    if let Some(kept) = question.kept.as_ref().filter(|kept| finding.matches(kept)) {
+        writeln!(out, "kept      event {} has the hash that was kept", kept.seq)?;
+    }
+    Ok(())
+}
+
+/// What is printed in JSON.
+#[derive(Debug, Serialize)]
+struct Listing<'a> {
+    head: HeadView<'a>,
+    from: i64,
+    to: i64,
+    hash: &'a str,
+    checked: i64,
+    intact: bool,
+    #[serde(rename = "break", skip_serializing_if = "Option::is_none")]
+    broken: Option<BreakView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requested: Option<Requested>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_head: Option<KeptView<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct HeadView<'a> {
+    seq: i64,
+    hash: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct BreakView<'a> {
+    seq: i64,
+    expected: &'a str,
+    found: &'a str,
+    detail: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct Requested {
+    to: i64,
+    reached: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct KeptView<'a> {
+    seq: i64,
+    hash: &'a str,
+    found: &'a str,
+    matches: bool,
+}
+
+impl<'a> Listing<'a> {
+    fn of(question: &'a Question, finding: &'a Finding) -> Listing<'a> {
+        let report = &finding.report;
+        Listing {
+            head: HeadView { seq: finding.head.0, hash: &finding.head.1 },
+            from: report.from,
+            to: report.to,
+            hash: &report.hash,
+            checked: report.checked,
+            intact: report.broken.is_none(),
+            broken: report.broken.as_ref().map(|broken| BreakView {
+                seq: broken.seq,
+                expected: &broken.expected,
+                found: &broken.found,
+                detail: &broken.detail,
+            }),
+            requested: (question.to > 0).then_some(Requested { to: question.to, reached: finding.reached }),
+            kept_head: question.kept.as_ref().map(|kept| KeptView {
+                seq: kept.seq,
+                hash: &kept.hash,
+                found: finding.found.as_deref().unwrap_or_default(),
+                matches: finding.matches(kept),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(from: i64, to: i64, head: &str) -> Args {
+        let head = (!head.is_empty()).then(|| head.parse().unwrap());
+        Args { from: Some(from), to: Some(to), head }
+    }
+
+    fn finding(report: VerifyReport, reached: bool, found: Option<&str>) -> Finding {
+        Finding { head: (9, "h9".to_owned()), report, reached, found: found.map(str::to_owned) }
+    }
+
+    fn upto(to: i64) -> VerifyReport {
+        VerifyReport { from: 1, to, checked: to, hash: format!("h{to}"), broken: None }
+    }
+
+    #[test]
+    fn a_head_is_a_positive_number_a_colon_and_a_hash() {
+        assert_eq!("3:ab".parse(), Ok(Head { seq: 3, hash: "ab".to_owned() }));
+        for bad in ["", "3", "3:", ":ab", "0:ab", "-1:ab", "x:ab", "9223372036854775808:ab"] {
+            assert!(bad.parse::<Head>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_range_that_can_t_be_walked_is_a_usage_error() {
+        for (from, to, head) in [(5, 4, ""), (0, 4, "5:ab"), (6, 0, "5:ab")] {
+            let error = Question::of(&args(from, to, head)).unwrap_err();
+            assert_eq!(error.code, Code::Usage, "{from} {to} {head}");
+        }
+        for (from, to, head) in [(0, 0, ""), (4, 4, ""), (0, 5, "5:ab"), (5, 0, "5:ab")] {
+            assert!(Question::of(&args(from, to, head)).is_ok(), "{from} {to} {head}");
+        }
+    }
+
+    #[test]
+    fn an_event_that_was_not_reached_fails_an_intact_chain() {
+        let question = Question::of(&args(0, 20, "")).unwrap();
+        let error = judge(&question, &finding(upto(9), false, None)).unwrap_err();
+        assert_eq!(error.code, Code::ChainNotReached);
+        let question = Question::of(&args(0, 0, "20:ab")).unwrap();
+        assert_eq!(judge(&question, &finding(upto(9), true, None)).unwrap_err().code, Code::ChainNotReached);
+    }
+
+    #[test]
+    fn a_kept_head_must_have_its_hash() {
+        let question = Question::of(&args(0, 0, "5:h5")).unwrap();
+        assert!(judge(&question, &finding(upto(9), true, Some("h5"))).is_ok());
+        let error = judge(&question, &finding(upto(9), true, Some("other"))).unwrap_err();
+        assert_eq!(error.code, Code::ChainHeadMismatch);
+    }
+
+    #[test]
+    fn a_break_is_shown_with_both_hashes() {
+        let broken = holdpoint_core::chain::Break {
+            seq: 4,
+            expected: "aa".to_owned(),
+            found: "b\x1bb".to_owned(),
+            detail: "event 4 was altered".to_owned(),
+        };
+        let question = Question::of(&args(0, 0, "4:aa")).unwrap();
+        let finding = finding(VerifyReport { broken: Some(broken), ..upto(4) }, false, None);
+        let mut out = Vec::new();
+        print(&question, &finding, &mut out).unwrap();
+        insta::assert_snapshot!(anstream::adapter::strip_str(&String::from_utf8(out).unwrap()), @r"
+        head      9:h9
+        broken    at event 4: event 4 was altered
+        expected  aa
+        found     b\x1bb
+        ");
+        assert_eq!(judge(&question, &finding).unwrap_err().code, Code::ChainBroken);
+        let json = serde_json::to_value(Listing::of(&question, &finding)).unwrap();
+        assert_eq!(json["break"]["seq"], 4);
+        assert_eq!(json["intact"], false);
+        assert_eq!(json["kept_head"]["matches"], false);
+        assert!(json.get("requested").is_none());
+    }
+}
