@@ -21,6 +21,7 @@ import tempfile
 import time
 import traceback
 
+from canonical import canonical, link, parse, sha256
 from program import HERE, Program, World
 from record import Record
 from scenarios import STORIES
@@ -145,6 +146,24 @@ def main():
             shutil.rmtree(root, ignore_errors=True)
 
 
+def golden():
+    """Our own arithmetic against the golden values, so that agreement with it means something. Returns what is wrong."""
+    def read(name):
+        with open(os.path.join(HERE, "..", "..", "actors", "core", "tests", "vectors", name), encoding="utf-8") as f:
+            return json.load(f)
+    wrong = []
+    for v in read("canonical-json.json")["vectors"]:
+        if "canonical" in v and (canonical(parse(v["input"])) != v["canonical"] or sha256(v["canonical"]) != v["sha256"]):
+            wrong.append("canonical form of %s" % v["input"][:60])
+    for e in read("event-chain.json")["events"]:
+        if link(*(e[k] for k in ("previous", "seq", "run_id", "step_id", "at", "type", "payload_json"))) != e["hash"]:
+            wrong.append("the link of event %s" % e["seq"])
+    approval = read("approval-hash.json")["approval"]
+    if sha256(canonical(parse(approval["input"]))) != approval["sha256"]:
+        wrong.append("the approval hash")
+    return wrong
+
+
 def judge(options, names, root):
     a = Program.parse(options.a)
     if options.json:
@@ -153,8 +172,11 @@ def judge(options, names, root):
         return 0
     with open(os.path.join(HERE, "expected.json"), encoding="utf-8") as f:
         expected = json.load(f)["stories"]
+    wrong = golden()
+    totals = [(not wrong, bool(wrong))]
+    print("%s         arithmetic: the golden values come out%s" % ("FAIL" if wrong else "ok  ", "".join("\n        " + w for w in wrong)))
     told = tell_all(a, names, root, options.jobs)
-    totals = [report(a.name, told, lambda name, r: against_expectation(name, r, expected))]
+    totals += [report(a.name, told, lambda name, r: against_expectation(name, r, expected))]
     others = [Program.parse(options.b)] if options.b else []
     if options.reference:
         others += [p for p in [install_reference(root)] if p]
