@@ -467,6 +467,11 @@ impl Ledger {
         })
     }
 
+    /// Whether nothing of the run is in the record yet.
+    pub fn is_new(&self) -> bool {
+        self.draft.run_is_new
+    }
+
     /// Whether nothing waits to be committed.
     pub fn is_clean(&self) -> bool {
         let d = &self.draft;

@@ -1,1 +1,294 @@
-//! (to be written)
+//! `Supervisor`: starts the children, restarts them, and gives up in the open.
+//!
+//! Owns one restart rule: exponential backoff with jitter, an intensity limit, then escalation. A child that never
+//! escalates (a connection) stays at the longest backoff instead, so that one bad server can't end the others. It
+//! asks nobody; the addresses that children publish are how the rest finds them.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::clock::{monotonic, random};
+use crate::faults::Failure;
+
+/// Restarts within [`INTENSITY_WINDOW`] after which a child that escalates ends the tree.
+pub const RESTARTS_MAX: usize = 10;
+
+/// The window in which restarts are counted; a child that lived longer starts afresh.
+pub const INTENSITY_WINDOW: Duration = Duration::from_secs(60);
+
+/// The first wait before a restart.
+pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
+
+/// The longest wait before a restart.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// How long the children have to work off what waits when the tree stops.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+type Starting = Pin<Box<dyn Future<Output = Result<ActorCell, String>> + Send>>;
+
+/// A child and how it is started, again and again.
+#[derive(Clone)]
+pub struct ChildSpec {
+    name: String,
+    start: Arc<dyn Fn(ActorCell) -> Starting + Send + Sync>,
+    escalates: bool,
+}
+
+impl fmt::Debug for ChildSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChildSpec").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl ChildSpec {
+    /// A child that `make` describes anew at each start, published at `address`.
+    pub fn new<A, F>(name: impl Into<String>, address: watch::Sender<Option<ActorRef<A::Msg>>>, make: F) -> ChildSpec
+    where
+        A: Actor,
+        F: Fn() -> (A, A::Arguments) + Send + Sync + 'static,
+    {
+        let address = Arc::new(address);
+        let start = move |supervisor: ActorCell| -> Starting {
+            let (actor, arguments) = make();
+            let address = Arc::clone(&address);
+            Box::pin(async move {
+                let spawned = Actor::spawn_linked(None, actor, arguments, supervisor).await;
+                let (child, _running) = spawned.map_err(|error| error.to_string())?;
+                address.send_replace(Some(child.clone()));
+                // Whoever finds a dead one learns so from the send; the cell empties here all the same, so that
+                // finding waits for the next.
+                let (cell, watched) = (child.get_cell(), Arc::clone(&address));
+                tokio::spawn(async move {
+                    if child.wait(None).await.is_ok() {
+                        watched.send_if_modified(|now| {
+                            let same = now.as_ref().is_some_and(|actor| actor.get_id() == child.get_id());
+                            same && now.take().is_some()
+                        });
+                    }
+                });
+                Ok(cell)
+            })
+        };
+        ChildSpec { name: name.into(), start: Arc::new(start), escalates: true }
+    }
+
+    /// The same child, which at the limit stays down at the longest backoff instead of ending the tree.
+    #[must_use]
+    pub fn never_escalates(mut self) -> ChildSpec {
+        self.escalates = false;
+        self
+    }
+}
+
+/// What the supervisor takes.
+#[derive(Debug)]
+pub enum Msg {
+    /// A backoff has passed.
+    Restart(usize),
+    /// Starts one more child; told why when it could not start.
+    Add(Box<ChildSpec>, RpcReplyPort<Result<(), String>>),
+    /// Works everything off and stops.
+    Stop,
+    /// Asks how the children fare.
+    Observe(RpcReplyPort<Vec<ChildObservation>>),
+    /// Ends it in the way named. Only in builds for tests.
+    Fail(Failure),
+}
+
+/// How a child fares.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChildObservation {
+    /// Its name.
+    pub name: String,
+    /// Whether it runs.
+    pub running: bool,
+    /// Restarts since the tree started.
+    pub restarts: u64,
+    /// Why it last ended.
+    pub last_end: Option<String>,
+}
+
+/// The actor.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Supervisor;
+
+/// What it knows.
+#[derive(Debug)]
+pub struct State {
+    children: Vec<Child>,
+    stopping: bool,
+}
+
+#[derive(Debug)]
+struct Child {
+    spec: ChildSpec,
+    cell: Option<ActorCell>,
+    recent: VecDeque<Instant>,
+    restarts: u64,
+    last_end: Option<String>,
+}
+
+impl Actor for Supervisor {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Vec<ChildSpec>;
+
+    async fn pre_start(&self, me: ActorRef<Msg>, specs: Vec<ChildSpec>) -> Result<State, ActorProcessingErr> {
+        let mut children = Vec::new();
+        for spec in specs {
+            let cell = (spec.start)(me.get_cell()).await.map_err(|e| StartError { child: spec.name.clone(), why: e })?;
+            children.push(Child::started(spec, cell));
+        }
+        Ok(State { children, stopping: false })
+    }
+
+    async fn handle(&self, me: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        match message {
+            Msg::Restart(index) => state.restart(&me, index).await?,
+            Msg::Add(spec, reply) => {
+                let started = (spec.start)(me.get_cell()).await;
+                let answer = started.map(|cell| state.children.push(Child::started(*spec, cell)));
+                crate::answer(reply, answer);
+            }
+            Msg::Stop => {
+                state.stopping = true;
+                state.drain().await;
+                me.stop(None);
+            }
+            Msg::Observe(reply) => crate::answer(reply, state.children.iter().map(Child::observe).collect()),
+            Msg::Fail(failure) => failure.happen()?,
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        me: ActorRef<Msg>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let (cell, why) = match event {
+            SupervisionEvent::ActorFailed(cell, error) => (cell, error.to_string()),
+            SupervisionEvent::ActorTerminated(cell, _, reason) => {
+                (cell, reason.unwrap_or_else(|| "stopped".to_owned()))
+            }
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
+        };
+        let ended = state.children.iter().position(|child| {
+            child.cell.as_ref().is_some_and(|running| running.get_id() == cell.get_id())
+        });
+        match ended {
+            Some(index) if !state.stopping => state.ended(&me, index, why),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// A child that could not be started when the tree was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("start {child}: {why}")]
+pub struct StartError {
+    /// Which.
+    pub child: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A child that could not be kept alive.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("keep {child} alive: it ended {times} times within a minute, last because of: {why}")]
+pub struct Escalated {
+    /// Which.
+    pub child: String,
+    /// How many times it ended.
+    pub times: usize,
+    /// Why it last ended.
+    pub why: String,
+}
+
+impl State {
+    fn ended(&mut self, me: &ActorRef<Msg>, index: usize, why: String) -> Result<(), ActorProcessingErr> {
+        let child = &mut self.children[index];
+        child.cell = None;
+        tracing::warn!(child = %child.spec.name, %why, "an actor ended; it is restarted");
+        child.last_end = Some(why.clone());
+        let now = monotonic();
+        child.recent.retain(|at| now.saturating_duration_since(*at) < INTENSITY_WINDOW);
+        child.recent.push_back(now);
+        let times = child.recent.len();
+        if times > RESTARTS_MAX && child.spec.escalates {
+            return Err(Escalated { child: child.spec.name.clone(), times, why }.into());
+        }
+        let wait = backoff(times);
+        drop(me.send_after(wait, move || Msg::Restart(index)));
+        Ok(())
+    }
+
+    async fn restart(&mut self, me: &ActorRef<Msg>, index: usize) -> Result<(), ActorProcessingErr> {
+        if self.stopping || self.children[index].cell.is_some() {
+            return Ok(());
+        }
+        self.children[index].restarts += 1;
+        match (self.children[index].spec.start)(me.get_cell()).await {
+            Ok(cell) => self.children[index].cell = Some(cell),
+            Err(why) => self.ended(me, index, why)?,
+        }
+        Ok(())
+    }
+
+    /// Works the children off from the last to the first: whoever asks goes before whoever is asked.
+    async fn drain(&mut self) {
+        for child in self.children.iter().rev() {
+            let Some(cell) = &child.cell else { continue };
+            if cell.drain_and_wait(Some(DRAIN_TIMEOUT)).await.is_err() {
+                tracing::warn!(child = %child.spec.name, "an actor did not finish in time; it is killed");
+                cell.kill();
+            }
+        }
+    }
+}
+
+impl Child {
+    fn started(spec: ChildSpec, cell: ActorCell) -> Child {
+        Child { spec, cell: Some(cell), recent: VecDeque::new(), restarts: 0, last_end: None }
+    }
+
+    fn observe(&self) -> ChildObservation {
+        ChildObservation {
+            name: self.spec.name.clone(),
+            running: self.cell.is_some(),
+            restarts: self.restarts,
+            last_end: self.last_end.clone(),
+        }
+    }
+}
+
+/// Doubles from the shortest to the longest wait, give or take a half, so that children don't restart in step.
+fn backoff(times: usize) -> Duration {
+    let doublings = u32::try_from(times.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
+    let full = BACKOFF_MIN.saturating_mul(1 << doublings).min(BACKOFF_MAX);
+    let jitter = f64::from(u16::from_be_bytes(random())) / f64::from(u16::MAX);
+    full.mul_f64(0.5 + jitter / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backoff_doubles_and_stays_within_its_bounds() {
+        for times in 1..100 {
+            let wait = backoff(times);
+            assert!(wait >= BACKOFF_MIN / 2 && wait <= BACKOFF_MAX);
+        }
+        assert!(backoff(5) >= BACKOFF_MIN * 8);
+    }
+}

@@ -1,0 +1,86 @@
+//! Addresses: how one part finds an actor that may have been restarted meanwhile, and asks it within a deadline.
+//!
+//! Owns the three ways in which asking can fail. Never restarts anything: the supervisor does, and publishes here.
+
+use std::fmt;
+use std::time::Duration;
+
+use ractor::rpc::CallResult;
+use ractor::{ActorRef, Message, RpcReplyPort};
+use tokio::sync::watch;
+
+/// How long a restart may take before whoever asks gives up: the question is then known not to have been delivered.
+pub const REACH: Duration = Duration::from_secs(5);
+
+/// Where an actor of one kind lives now, if it lives.
+pub struct Address<M: Message> {
+    cell: watch::Receiver<Option<ActorRef<M>>>,
+}
+
+impl<M: Message> Clone for Address<M> {
+    fn clone(&self) -> Self {
+        Address { cell: self.cell.clone() }
+    }
+}
+
+impl<M: Message> fmt::Debug for Address<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.cell.borrow().as_ref().map(|actor| actor.get_id());
+        f.debug_tuple("Address").field(&id).finish()
+    }
+}
+
+/// Why an actor gave no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// Nobody was there to ask: the question was not delivered.
+    #[error("reach the actor: it is down")]
+    Down,
+    /// The question was delivered and the actor died: it may have acted.
+    #[error("hear from the actor: it died with the question")]
+    Lost,
+    /// No answer within the deadline: it may act later.
+    #[error("hear from the actor in time")]
+    Late,
+}
+
+impl<M: Message> Address<M> {
+    /// An address and the cell that the supervisor fills.
+    pub fn vacant() -> (watch::Sender<Option<ActorRef<M>>>, Address<M>) {
+        let (sender, cell) = watch::channel(None);
+        (sender, Address { cell })
+    }
+
+    /// The cell behind it.
+    pub fn cell(&self) -> watch::Receiver<Option<ActorRef<M>>> {
+        self.cell.clone()
+    }
+
+    /// The actor, waiting up to `within` for a restart.
+    pub async fn find(&self, within: Duration) -> Option<ActorRef<M>> {
+        let mut cell = self.cell.clone();
+        let found = tokio::time::timeout(within, cell.wait_for(Option::is_some)).await;
+        found.ok()?.ok()?.clone()
+    }
+
+    /// Sends a message that expects no answer. Says whether somebody was there.
+    pub fn tell(&self, message: M) -> bool {
+        let actor = self.cell.borrow().clone();
+        actor.is_some_and(|actor| actor.cast(message).is_ok())
+    }
+
+    /// Asks, waiting up to `within` for the actor and for its answer.
+    pub async fn ask<R: Send + 'static>(
+        &self,
+        within: Duration,
+        question: impl FnOnce(RpcReplyPort<R>) -> M,
+    ) -> Result<R, AskError> {
+        let actor = self.find(within.min(REACH)).await.ok_or(AskError::Down)?;
+        match actor.call(question, Some(within)).await {
+            Ok(CallResult::Success(answer)) => Ok(answer),
+            Ok(CallResult::Timeout) => Err(AskError::Late),
+            Ok(CallResult::SenderError) => Err(AskError::Lost),
+            Err(_) => Err(AskError::Down),
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Attaching to a run: collecting a grant, or taking over what was cut off.
+//!
+//! Owns the re-checks before a grant is used, in their order, and the recovery that process start, an actor's restart
+//! and a lost session share.
+
+use std::sync::Arc;
+
+use holdpoint_core::approval::{Approval, ApprovalStatus, INTERRUPTED_REASON, INTERRUPTED_SIDE_EFFECT, latest_of};
+use holdpoint_core::ids::{ApprovalId, LeaseOwner, RunId, StepId};
+use holdpoint_core::json::{Json, ObjectWriter};
+use holdpoint_core::ledger::{Ledger, RunEnd};
+use holdpoint_core::policy::{Outcome, PolicyDecision};
+use holdpoint_core::recovery::{self, CutOff};
+use holdpoint_core::run::{Lease, Reason, Run, RunStatus};
+use holdpoint_core::step::{Observation, ObservationKind, Step, StepStatus};
+use holdpoint_core::time::UnixNanos;
+use holdpoint_core::tool::ToolRequest;
+use holdpoint_core::transition::{Durability, Guard};
+
+use super::commit::Stop;
+use super::handle::{OpenStep, Session};
+use super::registry::Registered;
+use super::story::{Core, busy};
+use super::{Attached, Pace, Reconciliation, SessionError, Shared, Verdict};
+use crate::clock::wall;
+
+/// What attaching found, before it is given to the caller with its session.
+#[derive(Debug)]
+pub(super) enum Found {
+    Open,
+    Allowed(StepId, i64),
+    Denied(Observation),
+    Pending(Arc<Approval>, Run),
+    Ended(Run),
+}
+
+impl Found {
+    pub(super) fn with(self, core: Core, around: impl FnOnce(Core) -> Session) -> Attached {
+        match self {
+            Found::Open => Attached::Open(around(core)),
+            Found::Allowed(id, index) => {
+                let session = around(core);
+                let step = OpenStep::of(&session, id, index);
+                Attached::Allowed(session, step)
+            }
+            Found::Denied(observation) => Attached::Denied(around(core), observation),
+            Found::Pending(approval, run) => Attached::Pending(approval, run),
+            Found::Ended(run) => Attached::Ended(run),
+        }
+    }
+}
+
+/// The rows of a run, read in one go.
+struct Rows {
+    run: Run,
+    lease: Option<Lease>,
+    steps: Vec<Arc<Step>>,
+    approvals: Vec<Arc<Approval>>,
+}
+
+impl Core {
+    pub(super) async fn attach(
+        shared: Arc<Shared>,
+        id: RunId,
+        pace: Pace,
+        gone: Option<LeaseOwner>,
+    ) -> Result<(Core, Found), SessionError> {
+        let claim = shared.claim(&id).ok_or_else(|| busy(&id))?;
+        let rows = read_rows(&shared, &id).await?;
+        let (status, lease) = (rows.run.status, rows.lease);
+        let ledger = Ledger::of(shared.terms(), rows.run, rows.steps, rows.approvals);
+        let mut core = Core::new(shared, ledger, pace, claim);
+        let found = match status {
+            RunStatus::WaitingForApproval => core.collect().await,
+            RunStatus::Running | RunStatus::Interrupted => core.take_over(lease, gone).await,
+            RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled => {
+                Err(core.misused(&format!("it is {status} and over")).into())
+            }
+        };
+        match found {
+            Ok(found) => Ok((core, found)),
+            Err(stop) => {
+                core.stopped(stop)?;
+                let run = core.run();
+                Ok((core, Found::Ended(run)))
+            }
+        }
+    }
+
+    /// Collects a grant: everything that could have changed since it was given is checked again.
+    async fn collect(&mut self) -> Result<Found, Stop> {
+        if let Some(damage) = self.ledger.damage() {
+            let waiting = Guard::RunIs { any_of: vec![RunStatus::WaitingForApproval] };
+            return Ok(Found::Ended(self.fail_internal(waiting, &damage).await?));
+        }
+        let awaiting = self.ledger.steps().iter().rposition(|step| step.status == StepStatus::AwaitingApproval);
+        let Some(index) = awaiting else {
+            return Err(self.misused("it waits, but none of its steps does").into());
+        };
+        let step = Arc::clone(&self.ledger.steps()[index]);
+        let grant = match latest_of(self.ledger.approvals(), &step.id) {
+            Some(approval) => Arc::new(approval.clone()),
+            None => return Err(self.misused("its step waits for no approval").into()),
+        };
+        if grant.status == ApprovalStatus::Pending && grant.is_past_expiry(self.shared.clock.now()) {
+            return self.expire(&grant).await;
+        }
+        if grant.status != ApprovalStatus::Approved {
+            return Err(self.misused(&format!("its latest approval is {}", grant.status)).into());
+        }
+        let Some(mut request) = grant.request.clone().filter(|_| grant.is_intact()) else {
+            return Err(SessionError::ApprovalHash(grant.id.clone()).into());
+        };
+        let Some(tool) = self.shared.registry.get(&request.spec.name).cloned() else {
+            return Err(SessionError::NotRegistered(request.spec.name).into());
+        };
+        request.spec = tool.spec.clone();
+        let resumed_at = self.shared.clock.now();
+        if grant.is_stale_grant(self.ledger.run().limits.grant_ttl, resumed_at) {
+            return self.expire_at(&grant, resumed_at).await;
+        }
+        self.ledger.reopen_step(index);
+        if let Err(error) = tool.check(request.args.as_str().as_bytes()) {
+            return self.refuse_outdated(&grant, &error, resumed_at).await;
+        }
+        self.ledger.set_spec(&tool.recorded).map_err(|e| self.illegal(e))?;
+        let judged = self.evaluate(&request, Some((grant, resumed_at))).await?;
+        self.proposed = true;
+        Ok(match self.act_on(request, judged).await? {
+            Verdict::Allowed { .. } => Found::Allowed(step.id.clone(), step.index),
+            Verdict::Denied { observation } => Found::Denied(observation),
+            Verdict::Pending { approval, run } => Found::Pending(approval, run),
+            Verdict::Ended { run } => Found::Ended(run),
+        })
+    }
+
+    /// The granted arguments no longer fit the tool's schema: the step fails as a fresh one would, and the run goes on.
+    async fn refuse_outdated(
+        &mut self,
+        grant: &Approval,
+        error: &str,
+        resumed_at: UnixNanos,
+    ) -> Result<Found, Stop> {
+        let summary = format!("invalid decision on resume: {error}");
+        let observation = Observation::of_fields(ObservationKind::InvalidDecision, &[("error", error)], &*summary);
+        let now = self.shared.clock.now();
+        self.ledger.resume_by(grant, resumed_at).map_err(|e| self.illegal(e))?;
+        self.ledger.end_step(Some(observation.clone()), &summary, now).map_err(|e| self.illegal(e))?;
+        if self.pace == Pace::EveryState {
+            self.commit_next(Durability::Written).await?;
+        }
+        Ok(Found::Denied(observation))
+    }
+
+    async fn expire(&mut self, approval: &Approval) -> Result<Found, Stop> {
+        let now = self.shared.clock.now();
+        self.expire_at(approval, now).await
+    }
+
+    async fn expire_at(&mut self, approval: &Approval, now: UnixNanos) -> Result<Found, Stop> {
+        self.ledger.expire(approval, now).map_err(|e| self.illegal(e))?;
+        self.commit_outcome(Durability::Synced).await?;
+        Err(Stop::Ended(self.run()))
+    }
+
+    /// Judges a grant's age once more, right before it is used.
+    pub(super) async fn judge_age(&mut self, grant: &Approval) -> Result<(), Stop> {
+        let ttl = self.ledger.run().limits.grant_ttl;
+        if ttl == 0 {
+            return Ok(());
+        }
+        let now = self.shared.clock.now();
+        if !grant.is_stale_grant(ttl, now) {
+            return Ok(());
+        }
+        match self.expire_at(grant, now).await {
+            Ok(_) | Err(Stop::Ended(_)) => Err(SessionError::ApprovalExpired(grant.id.clone()).into()),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// Takes over a run that nobody holds any more (T8), and says what follows from what is known (T9).
+    async fn take_over(&mut self, lease: Option<Lease>, gone: Option<LeaseOwner>) -> Result<Found, Stop> {
+        if let Some(lease) = lease.as_ref().filter(|lease| lease.is_live(wall()) && Some(&lease.owner) != gone.as_ref()) {
+            return Err(SessionError::Leased {
+                run: self.run_id(),
+                owner: lease.owner.clone(),
+                expires_at: lease.expires_at,
+            }
+            .into());
+        }
+        let now = self.shared.clock.now();
+        let damage = self.ledger.damage();
+        let cut_off = recovery::cut_off(self.ledger.steps());
+        self.ledger.take_over(lease, gone, now).map_err(|e| self.illegal(e))?;
+        if self.pace == Pace::EveryState || damage.is_some() {
+            self.commit_outcome(Durability::Synced).await?;
+        }
+        if let Some(damage) = damage {
+            let owner = self.ledger.terms().owner.clone();
+            let run = self.fail_internal(Guard::Held { owner, live: false }, &damage).await?;
+            return Ok(Found::Ended(run));
+        }
+        let reconciled = match self.shared.reconcile.clone() {
+            Some(reconcile) => match reconcile.reconcile(&self.ledger.view()).await {
+                Ok(found) => found,
+                Err(error) => return self.fail_cut_off(RunEnd::new(Reason::InternalError, format!("reconcile: {error}"))).await,
+            },
+            None => self.reconcile_by_class(cut_off.as_ref()),
+        };
+        self.follow(reconciled, cut_off, now).await
+    }
+
+    /// Without anybody who knows better, only a read may be taken for not having happened.
+    fn reconcile_by_class(&self, cut_off: Option<&CutOff>) -> Reconciliation {
+        let Some(cut_off) = cut_off else { return Reconciliation::Continue };
+        let step = &self.ledger.steps()[cut_off.index];
+        let tool = step.tool().and_then(|name| self.shared.registry.get(name));
+        match tool {
+            Some(tool) if tool.spec.side_effect.is_read() => Reconciliation::Continue,
+            Some(tool) => Reconciliation::Waiting { pause: ask_again(step, tool), detail: String::new() },
+            None => Reconciliation::Waiting {
+                pause: PolicyDecision::need_approval(
+                    INTERRUPTED_SIDE_EFFECT,
+                    INTERRUPTED_REASON,
+                    Json::empty_object(),
+                    Json::empty_object(),
+                ),
+                detail: String::new(),
+            },
+        }
+    }
+
+    async fn follow(
+        &mut self,
+        reconciled: Reconciliation,
+        cut_off: Option<CutOff>,
+        now: UnixNanos,
+    ) -> Result<Found, Stop> {
+        match reconciled {
+            Reconciliation::Continue => {
+                self.ledger.resume_after_interruption(now);
+                if self.pace == Pace::EveryState {
+                    self.commit_outcome(Durability::Synced).await?;
+                }
+                Ok(Found::Open)
+            }
+            Reconciliation::Completed { result, detail } => {
+                let unusable = result.as_ref().filter(|r| !r.is_blank()).and_then(|result| {
+                    holdpoint_core::json::check(result.as_str().as_bytes()).err()
+                });
+                let end = match unusable {
+                    None => RunEnd::new(Reason::GoalCompleted, format!("completed by reconciliation: {detail}"))
+                        .with_result(result),
+                    Some(error) => RunEnd::new(
+                        Reason::InternalError,
+                        format!("reconcile: result is not usable JSON: {error}"),
+                    ),
+                };
+                self.fail_cut_off(end).await
+            }
+            Reconciliation::Conflict { detail } => {
+                self.fail_cut_off(RunEnd::new(Reason::ReconcileConflict, detail)).await
+            }
+            Reconciliation::Waiting { pause, detail } => self.pause_cut_off(pause, &detail, cut_off, now).await,
+        }
+    }
+
+    async fn fail_cut_off(&mut self, end: RunEnd) -> Result<Found, Stop> {
+        self.end_run(end)?;
+        self.commit_outcome(Durability::Synced).await?;
+        Err(Stop::Ended(self.run()))
+    }
+
+    /// Asks a person whether the request that was cut off runs again. One that can't be asked about is a conflict.
+    async fn pause_cut_off(
+        &mut self,
+        pause: PolicyDecision,
+        detail: &str,
+        cut_off: Option<CutOff>,
+        now: UnixNanos,
+    ) -> Result<Found, Stop> {
+        if pause.outcome != Outcome::RequireApproval {
+            let detail = format!("reconcile: waiting needs a require_approval decision, got {}", pause.outcome);
+            return self.fail_cut_off(RunEnd::new(Reason::InternalError, detail)).await;
+        }
+        if let Err(error) = pause.check() {
+            let detail = format!("reconcile: {error}");
+            return self.fail_cut_off(RunEnd::new(Reason::InternalError, detail)).await;
+        }
+        let (index, tool, request) = match self.pausable(cut_off.as_ref()) {
+            Ok(pausable) => pausable,
+            Err(why) => return self.conflict(cut_off, &why, detail).await,
+        };
+        self.ledger.reopen_step(index);
+        self.ledger.set_spec(&tool.recorded).map_err(|e| self.illegal(e))?;
+        self.ledger.record_policy(pause, None, None, now).map_err(|e| self.illegal(e))?;
+        let asked_at = self.shared.clock.now();
+        let id = ApprovalId::from(self.shared.mint.id());
+        let approval = self.ledger.pause(id, request, asked_at).map_err(|e| self.illegal(e))?;
+        self.commit_outcome(Durability::Synced).await?;
+        let run = self.run();
+        self.finish(run.clone());
+        Ok(Found::Pending(approval, run))
+    }
+
+    fn pausable(&self, cut_off: Option<&CutOff>) -> Result<(usize, Registered, ToolRequest), Unpausable> {
+        let cut_off = cut_off.ok_or_else(|| Unpausable::plain("no tool call was executing"))?;
+        let step = &self.ledger.steps()[cut_off.index];
+        let tool = step
+            .tool()
+            .and_then(|name| self.shared.registry.get(name))
+            .ok_or_else(|| Unpausable::plain("the interrupted step's tool is not registered"))?;
+        let decision = step.decision.as_ref().ok_or_else(|| Unpausable::plain("it has no decision"))?;
+        if !decision.invalid_args.is_empty() {
+            return Err(Unpausable::plain("the interrupted step's arguments were not JSON"));
+        }
+        let args = decision.args_or_empty();
+        tool.check(args.as_str().as_bytes()).map_err(|why| Unpausable { why, outdated: true })?;
+        let request = ToolRequest { run_id: self.run_id(), step_id: step.id.clone(), spec: tool.spec.clone(), args };
+        Ok((cut_off.index, tool.clone(), request))
+    }
+
+    async fn conflict(
+        &mut self,
+        cut_off: Option<CutOff>,
+        why: &Unpausable,
+        detail: &str,
+    ) -> Result<Found, Stop> {
+        if let Some(cut_off) = cut_off.filter(|_| why.outdated) {
+            let now = self.shared.clock.now();
+            let summary = format!("invalid decision on resume: {}", why.why);
+            let fields = [("error", why.why.as_str())];
+            let observation = Observation::of_fields(ObservationKind::InvalidDecision, &fields, &*summary);
+            self.ledger.reopen_step(cut_off.index);
+            self.ledger.end_step(Some(observation), &summary, now).map_err(|e| self.illegal(e))?;
+        }
+        let mut words = format!("a call was cut off that nobody can be asked about ({})", why.why);
+        if !detail.is_empty() {
+            words = format!("{words}: {detail}");
+        }
+        self.fail_cut_off(RunEnd::new(Reason::ReconcileConflict, words)).await
+    }
+}
+
+/// Why a cut-off call can't wait for a person.
+struct Unpausable {
+    why: String,
+    /// Whether its arguments fit today's schema no more, which is recorded on the step.
+    outdated: bool,
+}
+
+impl Unpausable {
+    fn plain(why: &str) -> Unpausable {
+        Unpausable { why: why.to_owned(), outdated: false }
+    }
+}
+
+/// The approval that asks whether a cut-off call runs again, when no policy has one of its own.
+fn ask_again(step: &Step, tool: &Registered) -> PolicyDecision {
+    let args = step.decision.as_ref().map_or_else(Json::empty_object, |decision| decision.args_or_empty());
+    let name = &tool.spec.name;
+    let mut capability = ObjectWriter::sorted();
+    capability.str("tool", name).raw("args", args.as_str());
+    let notice = "The call began and its process stopped before the outcome was recorded, so whether it took effect \
+                  is unknown. Approving runs it again. Rejecting ends the run.";
+    let mut presentation = ObjectWriter::sorted();
+    presentation
+        .str("tool", name)
+        .raw("args", args.as_str())
+        .str("side_effect", tool.spec.side_effect.as_str())
+        .str("notice", notice);
+    PolicyDecision::need_approval(
+        INTERRUPTED_SIDE_EFFECT,
+        INTERRUPTED_REASON,
+        capability.finish_json(),
+        presentation.finish_json(),
+    )
+}
+
+async fn read_rows(shared: &Shared, id: &RunId) -> Result<Rows, SessionError> {
+    let wanted = id.clone();
+    let read = shared.tree.store.read(move |reader| {
+        let Some(run) = reader.run(&wanted)? else { return Ok(None) };
+        Ok(Some(Rows {
+            run,
+            lease: reader.lease(&wanted)?,
+            steps: reader.steps(&wanted)?.into_iter().map(Arc::new).collect(),
+            approvals: reader.approvals(&wanted)?.into_iter().map(Arc::new).collect(),
+        }))
+    });
+    match read.await {
+        Ok(Some(rows)) => Ok(rows),
+        Ok(None) => Err(SessionError::NotFound(id.clone())),
+        Err(error) => Err(SessionError::Unavailable(error.to_string())),
+    }
+}

@@ -1,0 +1,193 @@
+//! The tree of actors as a session sees it: where to find each, and how to start them all.
+//!
+//! Owns the order in which children start: the store first, whoever asks after whoever is asked.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use ractor::{Actor, ActorRef};
+use serde::Serialize;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use crate::address::Address;
+use crate::approval::{self, ApprovalWaiter};
+use crate::executor::{self, ToolExecutor};
+use crate::lease::{self, LeaseKeeper, LiveSessions, Recover};
+use crate::policy::{self, EVALUATIONS_MAX, Policy, PolicyEvaluator};
+use crate::store::{self, StoreClient, StoreWriter};
+use crate::supervisor::{self, ChildObservation, ChildSpec, Supervisor};
+
+/// Where each actor is found.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// The store.
+    pub store: StoreClient,
+    /// Who evaluates the policy.
+    pub policy: Address<policy::Msg>,
+    /// Who calls tools.
+    pub executor: Address<executor::Msg>,
+    /// Who renews leases.
+    pub lease: Address<lease::Msg>,
+    /// Who waits for approvals.
+    pub approval: Address<approval::Msg>,
+    /// The sessions of this process.
+    pub sessions: LiveSessions,
+    recover: Arc<OnceLock<Arc<dyn Recover>>>,
+    supervisor: ActorRef<supervisor::Msg>,
+}
+
+/// What the tree is started with.
+pub struct TreeSpec {
+    /// The database file.
+    pub database: PathBuf,
+    /// How the store is opened.
+    pub store: store::Options,
+    /// The policy.
+    pub policy: Arc<dyn Policy>,
+}
+
+impl std::fmt::Debug for TreeSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TreeSpec").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+/// Why the tree did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    /// The database can't be opened.
+    #[error(transparent)]
+    Store(#[from] store::OpenError),
+    /// A child did not start.
+    #[error("start the actors: {0}")]
+    Start(String),
+}
+
+/// A tree that runs, and its end.
+#[derive(Debug)]
+pub struct Running {
+    /// Where to find its actors.
+    pub tree: Tree,
+    /// Resolves when the supervisor ends: asked to, or because a child could not be kept alive.
+    pub ended: JoinHandle<()>,
+}
+
+/// How the whole tree fares, for an operator.
+#[derive(Debug, Clone, Serialize)]
+pub struct TreeObservation {
+    /// Each child.
+    pub children: Vec<ChildObservation>,
+    /// The store.
+    pub store: Option<store::Observation>,
+    /// Policy evaluations.
+    pub policy: Option<policy::Observation>,
+    /// Tool calls.
+    pub executor: Option<executor::Observation>,
+    /// Leases.
+    pub lease: Option<lease::Observation>,
+    /// Approvals waited for.
+    pub approval: Option<approval::Observation>,
+}
+
+impl Tree {
+    /// Opens the database and starts the actors over it.
+    ///
+    /// # Errors
+    /// When the database is refused, with the sentence that says why, or a child does not start.
+    pub async fn start(spec: TreeSpec) -> Result<Running, TreeError> {
+        let (store_cell, store_address) = Address::vacant();
+        let (policy_cell, policy_address) = Address::vacant();
+        let (executor_cell, executor_address) = Address::vacant();
+        let (lease_cell, lease_address) = Address::vacant();
+        let (approval_cell, approval_address) = Address::vacant();
+        let writer = store::Arguments::open(&spec.database, spec.store)?;
+        let store = StoreClient::new(store_address, &writer)?;
+        let sessions = LiveSessions::default();
+        let recover = Arc::new(OnceLock::new());
+        let leases = lease::Arguments {
+            sessions: sessions.clone(),
+            store: store.clone(),
+            recover: Arc::clone(&recover),
+        };
+        let waits = approval::Arguments { store: store.clone(), database: spec.database.clone() };
+        let evaluations = policy::Arguments {
+            policy: Arc::clone(&spec.policy),
+            permits: Arc::new(Semaphore::new(EVALUATIONS_MAX)),
+        };
+        let children = vec![
+            ChildSpec::new("store-writer", store_cell, move || (StoreWriter, writer.clone())),
+            ChildSpec::new("lease-keeper", lease_cell, move || (LeaseKeeper, leases.clone())),
+            ChildSpec::new("policy-evaluator", policy_cell, move || (PolicyEvaluator, evaluations.clone())),
+            ChildSpec::new("tool-executor", executor_cell, || (ToolExecutor, ())),
+            ChildSpec::new("approval-waiter", approval_cell, move || (ApprovalWaiter, waits.clone())),
+        ];
+        let (supervisor, ended) =
+            Actor::spawn(None, Supervisor, children).await.map_err(|error| TreeError::Start(error.to_string()))?;
+        let tree = Tree {
+            store,
+            policy: policy_address,
+            executor: executor_address,
+            lease: lease_address,
+            approval: approval_address,
+            sessions,
+            recover,
+            supervisor,
+        };
+        Ok(Running { tree, ended })
+    }
+
+    /// Names who recovers the runs of lost sessions; the first to be named stays.
+    pub fn recover_with(&self, recover: Arc<dyn Recover>) {
+        if self.recover.set(recover).is_err() {
+            tracing::debug!("lost sessions are recovered by whoever was named first");
+        }
+    }
+
+    /// Starts one more child under the supervisor.
+    ///
+    /// # Errors
+    /// Why it did not start.
+    pub async fn add(&self, child: ChildSpec) -> Result<(), String> {
+        let added = self.supervisor.call(|reply| supervisor::Msg::Add(Box::new(child), reply), None).await;
+        match added {
+            Ok(ractor::rpc::CallResult::Success(answer)) => answer,
+            Ok(ractor::rpc::CallResult::Timeout | ractor::rpc::CallResult::SenderError) | Err(_) => {
+                Err("the supervisor is gone".to_owned())
+            }
+        }
+    }
+
+    /// Where the supervisor is, for observing and for faults.
+    pub fn supervisor(&self) -> &ActorRef<supervisor::Msg> {
+        &self.supervisor
+    }
+
+    /// Asks every actor how it fares; one that does not answer within a second is left out.
+    pub async fn observe(&self) -> TreeObservation {
+        const WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+        let children = self.supervisor.call(supervisor::Msg::Observe, Some(WITHIN)).await;
+        let children = match children {
+            Ok(ractor::rpc::CallResult::Success(children)) => children,
+            Ok(ractor::rpc::CallResult::Timeout | ractor::rpc::CallResult::SenderError) | Err(_) => Vec::new(),
+        };
+        TreeObservation {
+            children,
+            store: self.store.observe(WITHIN).await,
+            policy: self.policy.ask(WITHIN, policy::Msg::Observe).await.ok(),
+            executor: self.executor.ask(WITHIN, executor::Msg::Observe).await.ok(),
+            lease: self.lease.ask(WITHIN, lease::Msg::Observe).await.ok(),
+            approval: self.approval.ask(WITHIN, approval::Msg::Observe).await.ok(),
+        }
+    }
+
+    /// Works everything off and stops; resolves when the tree has ended.
+    pub async fn stop(&self) {
+        if self.supervisor.cast(supervisor::Msg::Stop).is_ok() && self.supervisor.wait(None).await.is_err() {
+            tracing::debug!("the supervisor was gone before it was waited for");
+        }
+    }
+}
+
+/// A cell that an actor of kind `M` can be published in.
+pub type Cell<M> = watch::Sender<Option<ActorRef<M>>>;
