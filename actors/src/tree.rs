@@ -122,8 +122,9 @@ impl Tree {
             ChildSpec::new("tool-executor", executor_cell, || (ToolExecutor, ())),
             ChildSpec::new("approval-waiter", approval_cell, move || (ApprovalWaiter, waits.clone())),
         ];
-        let (supervisor, ended) =
-            Actor::spawn(None, Supervisor, children).await.map_err(|error| TreeError::Start(error.to_string()))?;
+        let (supervisor, ended) = Actor::spawn(None, Supervisor, children)
+            .await
+            .map_err(|error| TreeError::Start(error.to_string()))?;
         let tree = Tree {
             store,
             policy: policy_address,
@@ -169,7 +170,9 @@ impl Tree {
         let children = self.supervisor.call(supervisor::Msg::Observe, Some(WITHIN)).await;
         let children = match children {
             Ok(ractor::rpc::CallResult::Success(children)) => children,
-            Ok(ractor::rpc::CallResult::Timeout | ractor::rpc::CallResult::SenderError) | Err(_) => Vec::new(),
+            Ok(ractor::rpc::CallResult::Timeout | ractor::rpc::CallResult::SenderError) | Err(_) => {
+                Vec::new()
+            }
         };
         TreeObservation {
             children,

@@ -10,6 +10,7 @@ pub mod hash;
 pub mod json;
 
 pub mod approval;
+pub mod decision;
 pub mod limits;
 pub mod policy;
 pub mod run;

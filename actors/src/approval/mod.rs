@@ -14,8 +14,8 @@ use holdpoint_core::approval::ApprovalStatus;
 use holdpoint_core::ids::{ApprovalId, RunId};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use serde::Serialize;
-use tokio::task::JoinHandle;
 
+use self::watch::Watch;
 use crate::address::{Address, AskError};
 use crate::clock::{monotonic, wall};
 use crate::faults::Failure;
@@ -75,7 +75,7 @@ pub struct Arguments {
 pub struct State {
     arguments: Arguments,
     waiting: HashMap<ApprovalId, Waiting>,
-    watcher: Option<JoinHandle<()>>,
+    watcher: Option<Watch>,
     looking: bool,
     look_again: bool,
 }
@@ -91,12 +91,6 @@ impl fmt::Debug for State {
     }
 }
 
-impl Drop for State {
-    fn drop(&mut self) {
-        self.stop_watching();
-    }
-}
-
 impl Actor for ApprovalWaiter {
     type Msg = Msg;
     type State = State;
@@ -106,7 +100,12 @@ impl Actor for ApprovalWaiter {
         Ok(State { arguments, waiting: HashMap::new(), watcher: None, looking: false, look_again: false })
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        me: ActorRef<Msg>,
+        message: Msg,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Watch { run, approval, reply } => state.watch(&me, run, approval, reply),
             Msg::Look => state.look(&me),
@@ -134,7 +133,9 @@ impl State {
         if self.watcher.is_none() {
             let wal = watch::log_of(&self.arguments.database);
             let me = me.clone();
-            self.watcher = Some(tokio::spawn(watch::watch(wal, POLL, move || me.cast(Msg::Look).is_ok())));
+            let watch = Watch::start(wal, POLL, move || me.cast(Msg::Look).is_ok());
+            self.watcher =
+                watch.inspect_err(|error| tracing::warn!(%error, "decisions can't be watched for")).ok();
         }
         // It may have been decided before anybody watched.
         self.look(me);
@@ -151,7 +152,8 @@ impl State {
             return self.stop_watching();
         }
         self.looking = true;
-        let wanted: Vec<_> = self.waiting.iter().map(|(id, waiting)| (waiting.run.clone(), id.clone())).collect();
+        let wanted: Vec<_> =
+            self.waiting.iter().map(|(id, waiting)| (waiting.run.clone(), id.clone())).collect();
         let (store, me) = (self.arguments.store.clone(), me.clone());
         tokio::spawn(async move {
             let settled = decided(store, wanted).await;
@@ -176,9 +178,7 @@ impl State {
     }
 
     fn stop_watching(&mut self) {
-        if let Some(watcher) = self.watcher.take() {
-            watcher.abort();
-        }
+        self.watcher = None;
     }
 }
 
@@ -218,7 +218,9 @@ pub async fn wait(waiter: &Address<Msg>, run: &RunId, approval: &ApprovalId, wit
             Ok(()) => return true,
             Err(AskError::Late) => return false,
             // It died with the question, or is being restarted: nothing is lost, so ask again.
-            Err(AskError::Lost | AskError::Down) => tokio::time::sleep(Duration::from_millis(10).min(left)).await,
+            Err(AskError::Lost | AskError::Down) => {
+                tokio::time::sleep(Duration::from_millis(10).min(left)).await
+            }
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Watching the database's log, so that a decision made in another process is seen at once.
 //!
-//! Owns one inotify instance while somebody waits. Where there is none, the poll alone tells.
+//! Owns one thread and one inotify instance while somebody waits. Where there is none, the poll alone tells.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The log beside a database.
@@ -12,17 +14,40 @@ pub(super) fn log_of(database: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Calls `tell` whenever `log` is written to, and every `poll` besides, until `tell` says that nobody listens.
-pub(super) async fn watch(log: PathBuf, poll: Duration, tell: impl Fn() -> bool) {
-    let mut writes = writes::Writes::of(&log);
-    loop {
-        if tokio::time::timeout(poll, writes.next()).await.is_err() {
-            // The log may have been made, or made anew, since.
-            writes.renew(&log);
-        }
-        if !tell() {
-            return;
-        }
+/// A watch that runs until it is dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    stopped: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// Calls `tell` whenever `log` is written to, and every `poll` besides, until `tell` says that nobody listens.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(super) fn start(
+        log: PathBuf,
+        poll: Duration,
+        tell: impl Fn() -> bool + Send + 'static,
+    ) -> std::io::Result<Watch> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let watch = Watch { stopped: Arc::clone(&stopped) };
+        std::thread::Builder::new().name("holdpoint-watch".to_owned()).spawn(move || {
+            let mut writes = writes::Writes::default();
+            while !stopped.load(Ordering::Acquire) {
+                writes.next(&log, poll);
+                if !stopped.load(Ordering::Acquire) && !tell() {
+                    return;
+                }
+            }
+        })?;
+        Ok(watch)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Release);
     }
 }
 
@@ -31,65 +56,56 @@ mod writes {
     use std::mem::MaybeUninit;
     use std::os::fd::OwnedFd;
     use std::path::Path;
+    use std::time::Duration;
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::fs::inotify;
-    use tokio::io::Interest;
-    use tokio::io::unix::AsyncFd;
 
-    /// The writes to one file.
-    pub(super) struct Writes(Option<AsyncFd<OwnedFd>>);
+    /// The writes to one file, as inotify tells of them.
+    #[derive(Default)]
+    pub(super) struct Writes(Option<OwnedFd>);
 
     impl Writes {
-        pub(super) fn of(path: &Path) -> Writes {
-            Writes(open(path).inspect_err(|error| tracing::debug!(%error, "the log can't be watched; polling")).ok())
-        }
-
-        pub(super) fn renew(&mut self, path: &Path) {
-            if self.0.is_none() {
-                *self = Writes::of(path);
-            } else if let Some(fd) = &self.0 {
-                // Watching a file twice is one watch; a new file under the name is watched from now on.
-                if inotify::add_watch(fd.get_ref(), path, inotify::WatchFlags::MODIFY).is_err() {
-                    self.0 = None;
+        /// Waits for a write to `log`, or for `within`.
+        pub(super) fn next(&mut self, log: &Path, within: Duration) {
+            // The log may have been made, or made anew, since: watching a file twice is one watch.
+            let watched = match &self.0 {
+                Some(fd) => inotify::add_watch(fd, log, inotify::WatchFlags::MODIFY).is_ok(),
+                None => open(log).map(|fd| self.0 = Some(fd)).is_ok(),
+            };
+            match &self.0 {
+                Some(fd) if watched => {
+                    let timeout = Timespec::try_from(within).ok();
+                    let ready = poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref());
+                    let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
+                    if ready.is_err() || ready == Ok(1) && rustix::io::read(fd, &mut buffer).is_err() {
+                        self.0 = None;
+                    }
                 }
-            }
-        }
-
-        pub(super) async fn next(&mut self) {
-            let Some(fd) = &self.0 else { return std::future::pending().await };
-            let drained = fd.async_io(Interest::READABLE, |fd| {
-                let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
-                rustix::io::read(fd, &mut buffer).map(|_| ()).map_err(std::io::Error::from)
-            });
-            if drained.await.is_err() {
-                self.0 = None;
+                Some(_) | None => std::thread::sleep(within),
             }
         }
     }
 
-    fn open(path: &Path) -> std::io::Result<AsyncFd<OwnedFd>> {
+    fn open(path: &Path) -> std::io::Result<OwnedFd> {
         let fd = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
         inotify::add_watch(&fd, path, inotify::WatchFlags::MODIFY)?;
-        AsyncFd::new(fd)
+        Ok(fd)
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod writes {
     use std::path::Path;
+    use std::time::Duration;
 
     /// No watch here: the poll tells.
+    #[derive(Default)]
     pub(super) struct Writes;
 
     impl Writes {
-        pub(super) fn of(_: &Path) -> Writes {
-            Writes
-        }
-
-        pub(super) fn renew(&mut self, _: &Path) {}
-
-        pub(super) async fn next(&mut self) {
-            std::future::pending().await
+        pub(super) fn next(&mut self, _log: &Path, within: Duration) {
+            std::thread::sleep(within);
         }
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
+use holdpoint_core::attempt::Upstream;
 use holdpoint_core::ids::{RunId, StepId};
 use holdpoint_core::json::Json;
 use holdpoint_core::tool::ToolSpec;
@@ -29,6 +30,11 @@ use crate::lease::Fence;
 pub trait Tool: Send + Sync + 'static {
     /// Describes the tool. Read at registration and at each request.
     fn spec(&self) -> ToolSpec;
+
+    /// Says which upstream server's tool it is, if it is one: records of other programs are read by these names.
+    fn upstream(&self) -> Option<Upstream> {
+        None
+    }
 
     /// Calls it. Dropped when its timeout passes; cooperative tools stop then.
     ///
@@ -139,7 +145,10 @@ pub struct Execution {
 
 impl std::fmt::Debug for Execution {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Execution").field("name", &self.name).field("step", &self.call.step_id).finish_non_exhaustive()
+        f.debug_struct("Execution")
+            .field("name", &self.name)
+            .field("step", &self.call.step_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -172,7 +181,12 @@ impl Actor for ToolExecutor {
         Ok(State { in_flight: JoinSet::new(), executed: 0 })
     }
 
-    async fn handle(&self, _me: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        _me: ActorRef<Msg>,
+        message: Msg,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
         while state.in_flight.try_join_next().is_some() {}
         match message {
             Msg::Execute(execution) => {
@@ -180,7 +194,10 @@ impl Actor for ToolExecutor {
                 state.in_flight.spawn(execute(*execution));
             }
             Msg::Observe(reply) => {
-                crate::answer(reply, Observation { in_flight: state.in_flight.len(), executed: state.executed });
+                crate::answer(
+                    reply,
+                    Observation { in_flight: state.in_flight.len(), executed: state.executed },
+                );
             }
             Msg::Fail(failure) => failure.happen()?,
         }
@@ -204,7 +221,10 @@ async fn execute(execution: Execution) {
         Ok(Ok(answer)) => CallEnd::of(&name, answer),
         Ok(Err(panic)) => CallEnd::of_panic(&name, &crate::panic_text(&*panic)),
         Err(_) => {
-            let text = format!("{name}: no answer within {}", holdpoint_core::duration::format_go_duration(timeout.into()));
+            let text = format!(
+                "{name}: no answer within {}",
+                holdpoint_core::duration::format_go_duration(timeout.into())
+            );
             CallEnd::of(&name, Err(ToolFailure::TimedOut(text)))
         }
     };

@@ -47,7 +47,8 @@ impl CallEnd {
     pub fn of_panic(name: &str, text: &str) -> CallEnd {
         let error = format!("panic: {text}");
         let fields = [("tool", name), ("error", &error)];
-        let observation = Observation::of_fields(ObservationKind::ToolError, &fields, format!("{name} panicked"));
+        let observation =
+            Observation::of_fields(ObservationKind::ToolError, &fields, format!("{name} panicked"));
         CallEnd { observation, ending: Ending::NoAnswer, abort: None }
     }
 }
@@ -71,7 +72,11 @@ fn answered(name: &str, output: ToolOutput) -> CallEnd {
 fn failed(name: &str, text: &str, failure: &str, ending: Ending) -> CallEnd {
     let fields = [("tool", name), ("error", text), ("failure", failure)];
     let summary = format!("{name} {failure}: {text}");
-    CallEnd { observation: Observation::of_fields(ObservationKind::ToolError, &fields, summary), ending, abort: None }
+    CallEnd {
+        observation: Observation::of_fields(ObservationKind::ToolError, &fields, summary),
+        ending,
+        abort: None,
+    }
 }
 
 /// The effect happened and its record must survive: the bytes are kept as text beside the reason.

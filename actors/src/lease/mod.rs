@@ -140,7 +140,7 @@ pub struct Observation {
 }
 
 /// Recovers the run of a session that is gone, in a task of its own.
-pub trait Recover: Send + Sync + 'static {
+pub trait Recover: fmt::Debug + Send + Sync + 'static {
     /// Starts the recovery of `run`, whose lease `gone` holds in vain.
     fn recover(&self, run: RunId, gone: LeaseOwner);
 }
@@ -186,7 +186,12 @@ impl Actor for LeaseKeeper {
         Ok(state)
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        me: ActorRef<Msg>,
+        message: Msg,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Wake => state.arm(&me),
             Msg::Tick => {

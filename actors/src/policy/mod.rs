@@ -31,7 +31,8 @@ pub trait Policy: Send + Sync + 'static {
     ///
     /// # Errors
     /// Whatever keeps it from deciding; the run then ends as an internal error and nothing runs.
-    async fn evaluate(&self, request: &ToolRequest, view: &PolicyView) -> Result<PolicyDecision, PolicyError>;
+    async fn evaluate(&self, request: &ToolRequest, view: &PolicyView)
+    -> Result<PolicyDecision, PolicyError>;
 
     /// Names the policy, so that a recorded decision says which one made it. Read once; at most 256 printable bytes.
     fn id(&self) -> Option<String> {
@@ -50,7 +51,11 @@ pub struct DefaultPolicy;
 
 #[async_trait]
 impl Policy for DefaultPolicy {
-    async fn evaluate(&self, request: &ToolRequest, _view: &PolicyView) -> Result<PolicyDecision, PolicyError> {
+    async fn evaluate(
+        &self,
+        request: &ToolRequest,
+        _view: &PolicyView,
+    ) -> Result<PolicyDecision, PolicyError> {
         Ok(default_decision(request))
     }
 }
@@ -124,7 +129,12 @@ impl Actor for PolicyEvaluator {
         Ok(State { arguments, running: JoinSet::new(), evaluated: 0 })
     }
 
-    async fn handle(&self, _me: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        _me: ActorRef<Msg>,
+        message: Msg,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
         while state.running.try_join_next().is_some() {}
         match message {
             Msg::Evaluate(question) => {

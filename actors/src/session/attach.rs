@@ -3,9 +3,13 @@
 //! Owns the re-checks before a grant is used, in their order, and the recovery that process start, an actor's restart
 //! and a lost session share.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use holdpoint_core::approval::{Approval, ApprovalStatus, INTERRUPTED_REASON, INTERRUPTED_SIDE_EFFECT, latest_of};
+use holdpoint_core::approval::{
+    Approval, ApprovalStatus, INTERRUPTED_REASON, INTERRUPTED_SIDE_EFFECT, latest_of,
+};
+use holdpoint_core::attempt::Ending;
 use holdpoint_core::ids::{ApprovalId, LeaseOwner, RunId, StepId};
 use holdpoint_core::json::{Json, ObjectWriter};
 use holdpoint_core::ledger::{Ledger, RunEnd};
@@ -56,6 +60,7 @@ struct Rows {
     lease: Option<Lease>,
     steps: Vec<Arc<Step>>,
     approvals: Vec<Arc<Approval>>,
+    endings: HashMap<StepId, Ending>,
 }
 
 impl Core {
@@ -70,6 +75,7 @@ impl Core {
         let (status, lease) = (rows.run.status, rows.lease);
         let ledger = Ledger::of(shared.terms(), rows.run, rows.steps, rows.approvals);
         let mut core = Core::new(shared, ledger, pace, claim);
+        core.endings = rows.endings;
         let found = match status {
             RunStatus::WaitingForApproval => core.collect().await,
             RunStatus::Running | RunStatus::Interrupted => core.take_over(lease, gone).await,
@@ -93,7 +99,8 @@ impl Core {
             let waiting = Guard::RunIs { any_of: vec![RunStatus::WaitingForApproval] };
             return Ok(Found::Ended(self.fail_internal(waiting, &damage).await?));
         }
-        let awaiting = self.ledger.steps().iter().rposition(|step| step.status == StepStatus::AwaitingApproval);
+        let awaiting =
+            self.ledger.steps().iter().rposition(|step| step.status == StepStatus::AwaitingApproval);
         let Some(index) = awaiting else {
             return Err(self.misused("it waits, but none of its steps does").into());
         };
@@ -142,7 +149,8 @@ impl Core {
         resumed_at: UnixNanos,
     ) -> Result<Found, Stop> {
         let summary = format!("invalid decision on resume: {error}");
-        let observation = Observation::of_fields(ObservationKind::InvalidDecision, &[("error", error)], &*summary);
+        let observation =
+            Observation::of_fields(ObservationKind::InvalidDecision, &[("error", error)], &*summary);
         let now = self.shared.clock.now();
         self.ledger.resume_by(grant, resumed_at).map_err(|e| self.illegal(e))?;
         self.ledger.end_step(Some(observation.clone()), &summary, now).map_err(|e| self.illegal(e))?;
@@ -181,7 +189,9 @@ impl Core {
 
     /// Takes over a run that nobody holds any more (T8), and says what follows from what is known (T9).
     async fn take_over(&mut self, lease: Option<Lease>, gone: Option<LeaseOwner>) -> Result<Found, Stop> {
-        if let Some(lease) = lease.as_ref().filter(|lease| lease.is_live(wall()) && Some(&lease.owner) != gone.as_ref()) {
+        if let Some(lease) =
+            lease.as_ref().filter(|lease| lease.is_live(wall()) && Some(&lease.owner) != gone.as_ref())
+        {
             return Err(SessionError::Leased {
                 run: self.run_id(),
                 owner: lease.owner.clone(),
@@ -204,7 +214,11 @@ impl Core {
         let reconciled = match self.shared.reconcile.clone() {
             Some(reconcile) => match reconcile.reconcile(&self.ledger.view()).await {
                 Ok(found) => found,
-                Err(error) => return self.fail_cut_off(RunEnd::new(Reason::InternalError, format!("reconcile: {error}"))).await,
+                Err(error) => {
+                    return self
+                        .fail_cut_off(RunEnd::new(Reason::InternalError, format!("reconcile: {error}")))
+                        .await;
+                }
             },
             None => self.reconcile_by_class(cut_off.as_ref()),
         };
@@ -246,12 +260,15 @@ impl Core {
                 Ok(Found::Open)
             }
             Reconciliation::Completed { result, detail } => {
-                let unusable = result.as_ref().filter(|r| !r.is_blank()).and_then(|result| {
-                    holdpoint_core::json::check(result.as_str().as_bytes()).err()
-                });
+                let unusable = result
+                    .as_ref()
+                    .filter(|r| !r.is_blank())
+                    .and_then(|result| holdpoint_core::json::check(result.as_str().as_bytes()).err());
                 let end = match unusable {
-                    None => RunEnd::new(Reason::GoalCompleted, format!("completed by reconciliation: {detail}"))
-                        .with_result(result),
+                    None => {
+                        RunEnd::new(Reason::GoalCompleted, format!("completed by reconciliation: {detail}"))
+                            .with_result(result)
+                    }
                     Some(error) => RunEnd::new(
                         Reason::InternalError,
                         format!("reconcile: result is not usable JSON: {error}"),
@@ -262,7 +279,9 @@ impl Core {
             Reconciliation::Conflict { detail } => {
                 self.fail_cut_off(RunEnd::new(Reason::ReconcileConflict, detail)).await
             }
-            Reconciliation::Waiting { pause, detail } => self.pause_cut_off(pause, &detail, cut_off, now).await,
+            Reconciliation::Waiting { pause, detail } => {
+                self.pause_cut_off(pause, &detail, cut_off, now).await
+            }
         }
     }
 
@@ -281,7 +300,8 @@ impl Core {
         now: UnixNanos,
     ) -> Result<Found, Stop> {
         if pause.outcome != Outcome::RequireApproval {
-            let detail = format!("reconcile: waiting needs a require_approval decision, got {}", pause.outcome);
+            let detail =
+                format!("reconcile: waiting needs a require_approval decision, got {}", pause.outcome);
             return self.fail_cut_off(RunEnd::new(Reason::InternalError, detail)).await;
         }
         if let Err(error) = pause.check() {
@@ -317,7 +337,8 @@ impl Core {
         }
         let args = decision.args_or_empty();
         tool.check(args.as_str().as_bytes()).map_err(|why| Unpausable { why, outdated: true })?;
-        let request = ToolRequest { run_id: self.run_id(), step_id: step.id.clone(), spec: tool.spec.clone(), args };
+        let request =
+            ToolRequest { run_id: self.run_id(), step_id: step.id.clone(), spec: tool.spec.clone(), args };
         Ok((cut_off.index, tool.clone(), request))
     }
 
@@ -382,11 +403,19 @@ async fn read_rows(shared: &Shared, id: &RunId) -> Result<Rows, SessionError> {
     let wanted = id.clone();
     let read = shared.tree.store.read(move |reader| {
         let Some(run) = reader.run(&wanted)? else { return Ok(None) };
+        let steps: Vec<_> = reader.steps(&wanted)?.into_iter().map(Arc::new).collect();
+        let mut endings = HashMap::new();
+        for step in &steps {
+            if step.observation.as_ref().is_some_and(|o| o.kind == ObservationKind::ToolError) {
+                endings.extend(reader.ending(&step.id)?.map(|ending| (step.id.clone(), ending)));
+            }
+        }
         Ok(Some(Rows {
             run,
             lease: reader.lease(&wanted)?,
-            steps: reader.steps(&wanted)?.into_iter().map(Arc::new).collect(),
             approvals: reader.approvals(&wanted)?.into_iter().map(Arc::new).collect(),
+            steps,
+            endings,
         }))
     });
     match read.await {

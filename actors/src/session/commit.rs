@@ -165,7 +165,9 @@ impl Core {
                 }
                 Err(ApplyError::InDoubt) => {
                     let Some(probe) = &probe else {
-                        return Err(SessionError::Unavailable("the reply of a write was lost".to_owned()).into());
+                        return Err(
+                            SessionError::Unavailable("the reply of a write was lost".to_owned()).into()
+                        );
                     };
                     let found = self.shared.tree.store.settle(probe).await;
                     match (found, lane) {
@@ -174,7 +176,9 @@ impl Core {
                             return Ok(Committed::FoundLater);
                         }
                         (Ok(false), Lane::Intent) => {
-                            return Err(SessionError::Unavailable("the record was restarted".to_owned()).into());
+                            return Err(
+                                SessionError::Unavailable("the record was restarted".to_owned()).into()
+                            );
                         }
                         (Ok(false), Lane::Outcome) => {}
                         (Err(error), _) => return Err(SessionError::Unavailable(error.to_string()).into()),

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use holdpoint_core::approval::Approval;
+use holdpoint_core::decision::Proposal;
 use holdpoint_core::ids::{LeaseOwner, RunId, StepId};
 use holdpoint_core::run::{Limits, Run};
-use holdpoint_core::step::{Proposal, Step};
+use holdpoint_core::step::Step;
 use holdpoint_core::tool::ToolSpec;
 use tokio::sync::Mutex;
 
-use super::story::{Core, Executed};
+use super::execute::Executed;
+use super::story::Core;
 use super::{Attached, Beginning, Pace, SessionError, Shared, Verdict};
 
 /// One hold on a run, from `begin` or `attach` until the run pauses or ends, the lease is lost, a call fails, or
@@ -164,7 +166,10 @@ impl OpenStep {
     /// When the step has a decision already, the session is over, or the record can't be reached.
     pub async fn propose(&self, proposal: Proposal) -> Result<Verdict, SessionError> {
         let id = self.id.clone();
-        detached(&self.core, &self.run_id, move |core| Box::pin(async move { core.propose(&id, proposal).await })).await
+        detached(&self.core, &self.run_id, move |core| {
+            Box::pin(async move { core.propose(&id, proposal).await })
+        })
+        .await
     }
 
     /// Runs the request that an allowed verdict let through, and records what came of it.
@@ -183,7 +188,8 @@ impl OpenStep {
     /// As [`OpenStep::propose`].
     pub async fn fail(&self, why: &str) -> Result<Verdict, SessionError> {
         let (id, why) = (self.id.clone(), why.to_owned());
-        detached(&self.core, &self.run_id, move |core| Box::pin(async move { core.fail(&id, &why).await })).await
+        detached(&self.core, &self.run_id, move |core| Box::pin(async move { core.fail(&id, &why).await }))
+            .await
     }
 }
 

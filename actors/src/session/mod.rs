@@ -2,11 +2,12 @@
 //!
 //! Owns every transition of a run and its steps; the gate, the driver and the proxy are adapters over it. Read in this
 //! order: [`Gate`] opens a [`Session`] on a run (`begin` here, `attach` in `attach.rs`); the session starts a step,
-//! takes a proposal, asks the policy and calls the tool (`story.rs`); every change of state passes `commit.rs`, which
+//! takes a proposal, asks the policy (`story.rs`) and calls the tool (`execute.rs`); every change of state passes `commit.rs`, which
 //! is where a lost reply is settled. Nothing here has SQL, and nothing outside notices a change before its commit.
 
 mod attach;
 mod commit;
+mod execute;
 mod handle;
 mod registry;
 mod story;
@@ -30,7 +31,8 @@ use holdpoint_core::tool::{ToolRequest, ToolSpec};
 use holdpoint_core::transition::LeaseTerms;
 
 pub use commit::SessionError;
-pub use handle::{OpenStep, Session};
+pub use execute::Executed;
+pub use handle::{OpenStep, Session, StepInput};
 
 use crate::clock::{Clock, Mint, RandomMint, WallClock, lock};
 use crate::executor::Tool;
@@ -187,7 +189,10 @@ impl GateSpec {
 
 impl fmt::Debug for GateSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GateSpec").field("tools", &self.tools.len()).field("lease_label", &self.lease_label).finish_non_exhaustive()
+        f.debug_struct("GateSpec")
+            .field("tools", &self.tools.len())
+            .field("lease_label", &self.lease_label)
+            .finish_non_exhaustive()
     }
 }
 
@@ -225,6 +230,12 @@ pub(crate) struct Shared {
     lease_ttl: Duration,
     owner_prefix: String,
     claims: Mutex<HashSet<RunId>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("tools", &self.registry).finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for Gate {
@@ -322,7 +333,10 @@ impl Shared {
     /// Draws the owner of one hold: a stray outcome of an earlier attempt can't pass for a later one's.
     fn terms(&self) -> LeaseTerms {
         let hex = self.mint.id();
-        LeaseTerms { owner: LeaseOwner::from(format!("{}/{}", self.owner_prefix, &hex[..12])), ttl: self.lease_ttl }
+        LeaseTerms {
+            owner: LeaseOwner::from(format!("{}/{}", self.owner_prefix, &hex[..12])),
+            ttl: self.lease_ttl,
+        }
     }
 
     /// Claims a run for one session of this gate.
@@ -350,6 +364,7 @@ impl Drop for Claim {
 }
 
 /// Recovers lost sessions' runs through the gate that made them.
+#[derive(Debug)]
 struct Recoverer(std::sync::Weak<Shared>);
 
 impl Recover for Recoverer {
@@ -360,11 +375,15 @@ impl Recover for Recoverer {
                 Ok(Attached::Pending(approval, _)) => {
                     tracing::warn!(%run, approval = %approval.id, "a call was cut off; its outcome is unknown and a person decides");
                 }
-                Ok(Attached::Open(session) | Attached::Allowed(session, _) | Attached::Denied(session, _)) => {
+                Ok(
+                    Attached::Open(session) | Attached::Allowed(session, _) | Attached::Denied(session, _),
+                ) => {
                     session.close().await;
                 }
                 Ok(Attached::Ended(_)) => {}
-                Err(error) => tracing::warn!(%run, %error, "a lost session's run waits for its lease to run out"),
+                Err(error) => {
+                    tracing::warn!(%run, %error, "a lost session's run waits for its lease to run out")
+                }
             }
         });
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use holdpoint_core::attempt::Upstream;
 use holdpoint_core::json::Json;
 use holdpoint_core::tool::{RecordedSpec, ToolSpec};
 
@@ -19,6 +20,7 @@ pub(super) struct Registered {
     pub(super) tool: Arc<dyn Tool>,
     pub(super) spec: ToolSpec,
     pub(super) recorded: RecordedSpec,
+    pub(super) upstream: Upstream,
     schema: Arc<ArgumentSchema>,
 }
 
@@ -64,7 +66,13 @@ impl Registry {
             }
             let schema = Arc::new(ArgumentSchema::compile(&spec.input_schema).map_err(refuse)?);
             let recorded = spec.recorded();
-            registry.insert(spec.name.clone(), Registered { tool, spec, recorded, schema });
+            let upstream = tool.upstream().unwrap_or_else(|| Upstream {
+                name: spec.name.clone(),
+                server: String::new(),
+                remote: String::new(),
+                class: spec.side_effect,
+            });
+            registry.insert(spec.name.clone(), Registered { tool, spec, recorded, upstream, schema });
         }
         let recorded = registry.values().map(|tool| tool.recorded.clone()).collect();
         Ok(Registry { tools: registry, recorded })

@@ -5,44 +5,30 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdpoint_core::across_calls::{Admission, IndexWrite};
 use holdpoint_core::approval::Approval;
 use holdpoint_core::attempt::{self, Ending};
+use holdpoint_core::decision::{Ask, Proposal};
 use holdpoint_core::ids::{ApprovalId, RunId, StepId};
 use holdpoint_core::ledger::{self, Ledger, RunEnd};
 use holdpoint_core::limits::{self, Exceeded};
 use holdpoint_core::policy::{Outcome, PolicyDecision, SeenView};
 use holdpoint_core::run::{Limits, Reason, Run, RunStatus};
-use holdpoint_core::step::{Ask, Observation, ObservationKind, Proposal, Step};
+use holdpoint_core::step::{Observation, ObservationKind};
 use holdpoint_core::time::UnixNanos;
 use holdpoint_core::tool::ToolRequest;
 use holdpoint_core::transition::Durability;
 
 use super::commit::{Committed, Stop};
+use super::execute::Deferred;
 use super::handle::StepInput;
 use super::registry::Registered;
 use super::{Beginning, Claim, Pace, SessionError, Shared, Verdict};
 use crate::address::AskError;
-use crate::executor::{self, CallEnd, Execution, Started, ToolCall, ToolFailure};
 use crate::lease::LeaseGuard;
 use crate::policy::{self, EVALUATION_TIMEOUT, Question};
 use crate::store::{CallPermit, Lane};
-
-/// What a tool's deadline leaves its executor for the answer.
-const EXECUTOR_GRACE: Duration = Duration::from_secs(5);
-
-/// What came of an execution.
-#[derive(Debug, Clone)]
-pub struct Executed {
-    /// What was recorded.
-    pub observation: Observation,
-    /// How the call ended.
-    pub ending: Ending,
-    /// Whether the run is over with it.
-    pub run_over: bool,
-}
 
 /// The session itself, behind its lock.
 #[derive(Debug)]
@@ -59,15 +45,7 @@ pub(super) struct Core {
     pub(super) over: Option<SessionError>,
     pub(super) claim: Option<Claim>,
     pub(super) deferred: Option<Deferred>,
-    endings: HashMap<StepId, Ending>,
-}
-
-/// An outcome that is drafted and not committed yet.
-#[derive(Debug)]
-pub(super) struct Deferred {
-    pub(super) durability: Durability,
-    step: Arc<Step>,
-    observation: Observation,
+    pub(super) endings: HashMap<StepId, Ending>,
 }
 
 /// What an allowed verdict leaves for the execution.
@@ -121,10 +99,10 @@ impl Core {
         let mut core = Core::new(Arc::clone(&shared), ledger, beginning.pace, claim);
         core.index = beginning.index;
         core.admission = beginning.admission;
-        if core.pace == Pace::EveryState {
-            if let Err(stop) = core.commit_intent(Durability::Synced).await {
-                return Err(core.stop(stop).unwrap_or_else(|| busy(&core.run_id())));
-            }
+        if core.pace == Pace::EveryState
+            && let Err(stop) = core.commit_intent(Durability::Synced).await
+        {
+            return Err(core.stop(stop).unwrap_or_else(|| busy(&core.run_id())));
         }
         Ok(core)
     }
@@ -180,7 +158,11 @@ impl Core {
     }
 
     /// Records a decision (T3), checks it, and puts it to the policy.
-    pub(super) async fn propose(&mut self, step: &StepId, proposal: Proposal) -> Result<Verdict, SessionError> {
+    pub(super) async fn propose(
+        &mut self,
+        step: &StepId,
+        proposal: Proposal,
+    ) -> Result<Verdict, SessionError> {
         self.at_step(step)?;
         if self.proposed {
             return Err(self.misused("the step has a decision already"));
@@ -237,7 +219,8 @@ impl Core {
 
     async fn refuse_invalid(&mut self, error: &str) -> Result<Verdict, Stop> {
         let summary = format!("invalid decision: {error}");
-        let observation = Observation::of_fields(ObservationKind::InvalidDecision, &[("error", error)], summary);
+        let observation =
+            Observation::of_fields(ObservationKind::InvalidDecision, &[("error", error)], summary);
         let now = self.shared.clock.now();
         self.ledger.end_step(Some(observation.clone()), error, now).map_err(|e| self.illegal(e))?;
         self.flush(Durability::Written).await?;
@@ -340,7 +323,7 @@ impl Core {
     }
 
     /// Enters the run, when a grant is being collected, and records the policy's answer.
-    fn enter(&mut self, judged: &Judged) -> Result<(), SessionError> {
+    pub(super) fn enter(&mut self, judged: &Judged) -> Result<(), SessionError> {
         if let Some(grant) = &judged.grant {
             self.ledger.resume_by(grant, judged.at).map_err(|e| self.illegal(e))?;
         }
@@ -391,123 +374,6 @@ impl Core {
         Err(Stop::Ended(self.run()))
     }
 
-    /// Runs the allowed request (T4a, T7) and records what came of it (T5).
-    pub(super) async fn execute(&mut self, step: &StepId) -> Result<Executed, SessionError> {
-        self.at_step(step)?;
-        let Some(allowed) = self.allowed.take() else {
-            return Err(self.misused("the step has no allowed verdict to execute"));
-        };
-        match self.run_tool(allowed).await {
-            Ok(executed) => Ok(executed),
-            Err(stop) => {
-                let why = self.stopped(stop).err();
-                Err(why.unwrap_or_else(|| self.misused("the run was cancelled or had ended")))
-            }
-        }
-    }
-
-    async fn run_tool(&mut self, allowed: Allowed) -> Result<Executed, Stop> {
-        let Allowed { request, judged } = allowed;
-        let tool = self
-            .shared
-            .registry
-            .get(&request.spec.name)
-            .cloned()
-            .ok_or_else(|| SessionError::NotRegistered(request.spec.name.clone()))?;
-        if let Some(grant) = &judged.grant {
-            self.judge_age(&Arc::clone(grant)).await?;
-        }
-        self.held().await?;
-        let at = if judged.grant.is_some() { self.shared.clock.now() } else { judged.at };
-        self.enter(&judged)?;
-        let grant = judged.grant.as_ref().map(|grant| &grant.id);
-        self.ledger.start_tool(&request, grant, at).map_err(|e| self.illegal(e))?;
-        let durability = durability_of(&request);
-        let end = match self.commit_intent(durability).await? {
-            Committed::Told => self.call(tool, &request).await,
-            // An intent that was in doubt is never followed by its effect.
-            Committed::FoundLater => not_sent(&request, "the record was restarted before it could leave"),
-        };
-        self.record(&request, end).await
-    }
-
-    /// Has the executor call the tool. By how far the call had come when it died, it is not sent or in doubt.
-    async fn call(&mut self, tool: Registered, request: &ToolRequest) -> CallEnd {
-        let Some(fence) = self.guard.as_ref().map(|guard| guard.fence().clone()) else {
-            return not_sent(request, "the run is not held");
-        };
-        let started = Started::default();
-        let call = ToolCall {
-            run_id: request.run_id.clone(),
-            step_id: request.step_id.clone(),
-            args: request.args.clone(),
-            timeout: request.spec.timeout,
-            fence,
-            started: started.clone(),
-        };
-        let name = request.spec.name.clone();
-        let within = request.spec.timeout.saturating_add(EXECUTOR_GRACE);
-        let executor = self.shared.tree.executor.clone();
-        let asked = executor.ask(within, move |reply| {
-            executor::Msg::Execute(Box::new(Execution { tool: tool.tool, name, call, reply }))
-        });
-        match asked.await {
-            Ok(end) => end,
-            Err(AskError::Down) => not_sent(request, "nobody could take the call"),
-            Err(AskError::Lost) if !started.get() => not_sent(request, "the executor was restarted before it left"),
-            Err(AskError::Lost) => {
-                let text = format!("{}: no answer can be learnt: the executor was restarted", request.spec.name);
-                CallEnd::of(&request.spec.name, Err(ToolFailure::NoAnswer(text)))
-            }
-            Err(AskError::Late) => {
-                let text = format!("{}: no answer from the executor in time", request.spec.name);
-                CallEnd::of(&request.spec.name, Err(ToolFailure::TimedOut(text)))
-            }
-        }
-    }
-
-    async fn record(&mut self, request: &ToolRequest, end: CallEnd) -> Result<Executed, Stop> {
-        let CallEnd { observation, ending, abort } = end;
-        let now = self.shared.clock.now();
-        let step = self.ledger.open_step().cloned();
-        let summary = observation.summary.clone();
-        self.ledger.end_step(Some(observation.clone()), &summary, now).map_err(|e| self.illegal(e))?;
-        if ending != Ending::Answered {
-            self.ledger.keep_ending(request.step_id.clone(), ending);
-        }
-        self.endings.insert(request.step_id.clone(), ending);
-        if let Some(detail) = abort {
-            self.end_run(RunEnd::new(Reason::ToolAbort, detail))?;
-        } else if request.spec.terminal && !observation.is_failure() {
-            let detail = format!("terminal tool {}", request.spec.name);
-            let end = RunEnd::new(Reason::GoalCompleted, detail).with_result(Some(observation.content.clone()));
-            self.end_run(end)?;
-        }
-        if let Some(step) = step {
-            let observation = observation.clone();
-            self.deferred = Some(Deferred { durability: durability_of(request), step, observation });
-        }
-        let run_over = self.run().status.is_terminal();
-        // A run of one call that is not over yet says what follows from the failure in the same commit.
-        if run_over || self.pace == Pace::EveryState {
-            match self.commit_next(Durability::Written).await {
-                Ok(_) if run_over => self.finish(self.run()),
-                Ok(_) => {}
-                Err(Stop::Cancelled(run)) => self.finish(run),
-                Err(stop) => return Err(stop),
-            }
-        }
-        Ok(Executed { observation, ending, run_over: self.over.is_some() })
-    }
-
-    /// The run was cancelled while its tool ran: the outcome goes on the record all the same.
-    pub(super) async fn record_late(&self, deferred: &Deferred) {
-        let late = ledger::late_outcome(&deferred.step, &deferred.observation, self.shared.clock.now());
-        if let Err(error) = self.shared.tree.store.apply(Lane::Outcome, late).await {
-            tracing::warn!(run = %self.run_id(), %error, "a late outcome could not be recorded");
-        }
-    }
-
     /// Ends the step and the run because the decision could not be made.
     pub(super) async fn fail(&mut self, step: &StepId, why: &str) -> Result<Verdict, SessionError> {
         self.at_step(step)?;
@@ -534,7 +400,12 @@ impl Core {
     /// What whoever decides may look at.
     pub(super) async fn input(&mut self) -> Result<StepInput, SessionError> {
         let view = self.ledger.view();
-        Ok(StepInput { run: view.run, steps: view.steps, approvals: view.approvals, tools: self.shared.registry.specs() })
+        Ok(StepInput {
+            run: view.run,
+            steps: view.steps,
+            approvals: view.approvals,
+            tools: self.shared.registry.specs(),
+        })
     }
 
     /// Ends the session. What is drafted is an outcome that somebody waits for, or nothing.
@@ -545,10 +416,11 @@ impl Core {
         let run = self.run_id();
         // An allowed request that was never executed leaves nothing; anything else drafted is a fact.
         let owes = self.allowed.is_none() && !self.ledger.is_clean();
-        let stopped = match if owes { self.commit_next(Durability::Written).await } else { Ok(Committed::Told) } {
-            Ok(_) => Ok(()),
-            Err(stop) => self.stopped(stop),
-        };
+        let stopped =
+            match if owes { self.commit_next(Durability::Written).await } else { Ok(Committed::Told) } {
+                Ok(_) => Ok(()),
+                Err(stop) => self.stopped(stop),
+            };
         if let Some(guard) = self.guard.take() {
             self.give_up(guard).await;
         }
@@ -562,7 +434,9 @@ impl Core {
         let release = ledger::release(self.run_id(), self.ledger.terms().owner.clone());
         match self.shared.tree.store.apply(Lane::Outcome, release).await {
             Ok(_) => {}
-            Err(error) => tracing::debug!(run = %self.run_id(), %error, "a lease was not given up; it runs out"),
+            Err(error) => {
+                tracing::debug!(run = %self.run_id(), %error, "a lease was not given up; it runs out")
+            }
         }
         guard.release();
     }
@@ -602,7 +476,7 @@ impl Core {
                 self.ledger.steps(),
                 self.ledger.approvals(),
                 |step| self.endings.get(step).copied(),
-                |tool| self.shared.registry.get(tool).map(|tool| tool.spec.side_effect),
+                |tool| self.shared.registry.get(tool).map(|tool| &tool.upstream),
             );
             self.index.push(IndexWrite::Settle { run_id: self.run_id(), outcome, at: now });
         }
@@ -658,7 +532,7 @@ impl Core {
         self.over.clone().map_or(Ok(()), Err)
     }
 
-    fn at_step(&self, step: &StepId) -> Result<(), SessionError> {
+    pub(super) fn at_step(&self, step: &StepId) -> Result<(), SessionError> {
         self.usable()?;
         match self.ledger.open_step() {
             Some(open) if &open.id == step => Ok(()),
@@ -682,18 +556,9 @@ pub(super) fn busy(run: &RunId) -> SessionError {
     SessionError::RunState { run: run.clone(), why: "this gate holds it in another session".to_owned() }
 }
 
-fn durability_of(request: &ToolRequest) -> Durability {
-    if request.spec.side_effect.is_read() { Durability::Written } else { Durability::Synced }
-}
-
 fn refusal_of(request: &ToolRequest, judged: &Judged, how: &str) -> Observation {
     let on_resume = if judged.grant.is_some() { " on resume" } else { "" };
     let reason = &judged.decision.reason;
     let fields = [("tool", request.spec.name.as_str()), ("reason", reason.as_str())];
     Observation::of_fields(ObservationKind::PolicyDenied, &fields, format!("{how}{on_resume}: {reason}"))
-}
-
-fn not_sent(request: &ToolRequest, why: &str) -> CallEnd {
-    let text = format!("{}: not sent: {why}", request.spec.name);
-    CallEnd::of(&request.spec.name, Err(ToolFailure::NotSent(text)))
 }

@@ -50,7 +50,11 @@ impl fmt::Debug for ChildSpec {
 
 impl ChildSpec {
     /// A child that `make` describes anew at each start, published at `address`.
-    pub fn new<A, F>(name: impl Into<String>, address: watch::Sender<Option<ActorRef<A::Msg>>>, make: F) -> ChildSpec
+    pub fn new<A, F>(
+        name: impl Into<String>,
+        address: watch::Sender<Option<ActorRef<A::Msg>>>,
+        make: F,
+    ) -> ChildSpec
     where
         A: Actor,
         F: Fn() -> (A, A::Arguments) + Send + Sync + 'static,
@@ -144,13 +148,20 @@ impl Actor for Supervisor {
     async fn pre_start(&self, me: ActorRef<Msg>, specs: Vec<ChildSpec>) -> Result<State, ActorProcessingErr> {
         let mut children = Vec::new();
         for spec in specs {
-            let cell = (spec.start)(me.get_cell()).await.map_err(|e| StartError { child: spec.name.clone(), why: e })?;
+            let cell = (spec.start)(me.get_cell())
+                .await
+                .map_err(|e| StartError { child: spec.name.clone(), why: e })?;
             children.push(Child::started(spec, cell));
         }
         Ok(State { children, stopping: false })
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        me: ActorRef<Msg>,
+        message: Msg,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Restart(index) => state.restart(&me, index).await?,
             Msg::Add(spec, reply) => {
@@ -182,9 +193,10 @@ impl Actor for Supervisor {
             }
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
         };
-        let ended = state.children.iter().position(|child| {
-            child.cell.as_ref().is_some_and(|running| running.get_id() == cell.get_id())
-        });
+        let ended = state
+            .children
+            .iter()
+            .position(|child| child.cell.as_ref().is_some_and(|running| running.get_id() == cell.get_id()));
         match ended {
             Some(index) if !state.stopping => state.ended(&me, index, why),
             Some(_) | None => Ok(()),

@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::approval::{ApprovalStatus, INTERRUPTED_SIDE_EFFECT};
+use crate::decision::Proposal;
 use crate::hash;
 use crate::ids::{ApprovalHash, ApprovalId};
-use crate::step::Proposal;
 
 const AT: UnixNanos = UnixNanos::from_nanos(1_700_000_000_500_000_000);
 
