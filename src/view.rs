@@ -5,9 +5,10 @@
 //! read. JSON is not escaped for terminals; programs read it.
 
 use holdpoint_core::approval::Approval;
+use holdpoint_core::decision::Decision;
 use holdpoint_core::json::{self, Json};
 use holdpoint_core::run::{Run, RunStatus};
-use holdpoint_core::step::{Decision, Step};
+use holdpoint_core::step::Step;
 use holdpoint_core::time::UnixNanos;
 use holdpoint_core::tool::ToolRequest;
 use serde::{Serialize, Serializer};
