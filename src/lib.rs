@@ -2,5 +2,6 @@
 
 pub mod codes;
 pub mod doctor_socket;
+pub mod proxy;
 pub mod trace;
 pub mod view;

@@ -1,0 +1,154 @@
+//! Files of the operator: read only when nobody else can have written them.
+//!
+//! Owns the check of a file's kind, owner and mode. A file that others may read is fine; whoever can write it chooses
+//! the policy.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// The longest file that is read: a configuration or a manifest of a thousand tools is far below it.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Why a file of the operator's is not used.
+#[derive(Debug, Error)]
+pub enum OwnedError {
+    /// It can't be opened or read.
+    #[error("read {path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It is a directory, a pipe or a device.
+    #[error("{0} is not a regular file")]
+    NotRegular(PathBuf),
+    /// It is a symbolic link where none is followed.
+    #[error("{0} is a symbolic link: name the file itself")]
+    Symlink(PathBuf),
+    /// Its group or others may write it.
+    #[error("{path} has mode {mode:04o}, so that others can write it: take the permission away (chmod go-w)")]
+    Writable {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It is another user's.
+    #[error("{path} belongs to user {owner}, not to you: use a file of your own")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Its owner's id.
+        owner: u32,
+    },
+    /// It is longer than any such file needs to be.
+    #[error("{0} is longer than 64 MiB")]
+    TooLong(PathBuf),
+}
+
+/// Reads a file whole, when it is regular, this user's, and nobody else can write it. The open file is judged, so
+/// that it can't be exchanged in between.
+///
+/// # Errors
+/// What is wrong with it; every message names the file.
+pub fn read_owned(path: &Path) -> Result<Vec<u8>, OwnedError> {
+    let io = |error| OwnedError::Io { path: path.to_owned(), error };
+    // Without it, opening a pipe would wait for somebody to write into it.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(io)?;
+    let metadata = file.metadata().map_err(io)?;
+    check_owned(path, &metadata)?;
+    let mut bytes = Vec::new();
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(io)?;
+    if u64::try_from(read).unwrap_or(u64::MAX) > FILE_BYTES_MAX {
+        return Err(OwnedError::TooLong(path.to_owned()));
+    }
+    Ok(bytes)
+}
+
+/// Judges a file by what is known of it.
+///
+/// # Errors
+/// As [`read_owned`].
+pub fn check_owned(path: &Path, metadata: &Metadata) -> Result<(), OwnedError> {
+    if !metadata.is_file() {
+        return Err(OwnedError::NotRegular(path.to_owned()));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(OwnedError::Writable { path: path.to_owned(), mode });
+    }
+    if metadata.uid() != rustix::process::getuid().as_raw() {
+        return Err(OwnedError::Foreign { path: path.to_owned(), owner: metadata.uid() });
+    }
+    Ok(())
+}
+
+/// Judges the database before, and again after, the store opens it: it may be missing, but it may be neither a link
+/// nor anybody else's. The directory that holds it is the operator's business.
+///
+/// # Errors
+/// As [`read_owned`].
+pub fn check_database(path: &Path) -> Result<(), OwnedError> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(OwnedError::Io { path: path.to_owned(), error }),
+        Ok(metadata) if metadata.is_symlink() => Err(OwnedError::Symlink(path.to_owned())),
+        Ok(metadata) => check_owned(path, &metadata),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_can_write_is_refused_and_one_that_they_can_read_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, "x").unwrap();
+        for (mode, fine) in
+            [(0o600, true), (0o644, true), (0o444, true), (0o620, false), (0o602, false), (0o666, false)]
+        {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let read = read_owned(&path);
+            assert_eq!(read.is_ok(), fine, "{mode:o}: {read:?}");
+            if let Err(error) = read {
+                let text = error.to_string();
+                assert!(
+                    text.contains(path.to_str().unwrap()) && text.contains(&format!("{mode:04o}")),
+                    "{text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_regular_file_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(read_owned(dir.path()), Err(OwnedError::NotRegular(_))));
+        let pipe = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::from_bits_truncate(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(matches!(read_owned(&pipe), Err(OwnedError::NotRegular(_))));
+        assert!(matches!(read_owned(&dir.path().join("none")), Err(OwnedError::Io { .. })));
+    }
+
+    #[test]
+    fn a_database_may_be_missing_but_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("runs.db");
+        check_database(&path).unwrap();
+        symlink(dir.path().join("elsewhere"), &path).unwrap();
+        assert!(matches!(check_database(&path), Err(OwnedError::Symlink(_))));
+        assert!(matches!(check_database(dir.path()), Err(OwnedError::NotRegular(_))));
+    }
+}
