@@ -7,6 +7,10 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 
 use holdpoint_core::json::Json;
+use holdpoint_core::pin::canonical::canonical;
+use holdpoint_core::schema::cost::{self, Cost};
+use holdpoint_core::schema::object::ObjectSchema;
+use holdpoint_core::schema::self_contained;
 use jsonschema::{Draft, PatternOptions, Retrieve, Uri, Validator};
 use serde_json::Value;
 
@@ -19,6 +23,7 @@ const COMPLAINTS_MAX: usize = 3;
 /// A compiled schema.
 pub struct ArgumentSchema {
     validator: Validator,
+    cost: Cost,
 }
 
 impl fmt::Debug for ArgumentSchema {
@@ -41,7 +46,10 @@ impl ArgumentSchema {
     /// # Errors
     /// When it is no JSON that passes the boundary, reaches outside itself, or is no schema of a known draft.
     pub fn compile(schema: &Json) -> Result<ArgumentSchema, String> {
-        // SCHEMACHECK
+        let canonical = canonical(schema.as_str()).map_err(|error| error.to_string())?;
+        let document = ObjectSchema::read_untyped(&canonical).map_err(|error| error.to_string())?;
+        self_contained::check(&document).map_err(|error| error.to_string())?;
+        let cost = cost::bound(&document).map_err(|error| error.to_string())?;
         let value: Value = schema.decode().map_err(|error| error.to_string())?;
         let build = || {
             jsonschema::options()
@@ -57,7 +65,7 @@ impl ArgumentSchema {
             .map_err(|error| format!("the schema does not compile: {}", error.masked()))?;
         match validator.draft() {
             Draft::Draft4 | Draft::Draft6 | Draft::Draft7 | Draft::Draft201909 | Draft::Draft202012 => {
-                Ok(ArgumentSchema { validator })
+                Ok(ArgumentSchema { validator, cost })
             }
             _ => Err("the schema names a draft that is not known; use 2020-12 or an earlier one".to_owned()),
         }
@@ -68,6 +76,9 @@ impl ArgumentSchema {
     /// # Errors
     /// What does not fit, and where.
     pub fn check(&self, args: &Json) -> Result<(), String> {
+        if !self.cost.admits_text(args.as_str()) {
+            return Err("checking the arguments would take too long: send fewer or less deeply nested ones".to_owned());
+        }
         let value: Value = args.decode().map_err(|error| error.to_string())?;
         let judge = || {
             if self.validator.is_valid(&value) {

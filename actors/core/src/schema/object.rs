@@ -49,6 +49,18 @@ impl ObjectSchema {
     /// # Errors
     /// One [`Refusal`] for each way not to be such a schema.
     pub fn read(canonical: &str) -> Result<Self, Refusal> {
+        let schema = Self::read_untyped(canonical)?;
+        if schema.get("type").and_then(Value::as_str) != Some("object") {
+            return Err(Refusal::NotAnObjectSchema);
+        }
+        Ok(schema)
+    }
+
+    /// Reads a schema that need not say what it describes, as an embedder's own tool may have it.
+    ///
+    /// # Errors
+    /// As [`ObjectSchema::read`], but for its type.
+    pub fn read_untyped(canonical: &str) -> Result<Self, Refusal> {
         if canonical.len() > MAX_BYTES {
             return Err(Refusal::TooLong { bytes: canonical.len() });
         }
@@ -60,9 +72,6 @@ impl ObjectSchema {
         };
         if !document.is_object() {
             return Err(Refusal::NotAnObject);
-        }
-        if document.get("type").and_then(Value::as_str) != Some("object") {
-            return Err(Refusal::NotAnObjectSchema);
         }
         Ok(Self { document })
     }
