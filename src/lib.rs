@@ -2,6 +2,7 @@
 
 pub mod codes;
 pub mod doctor_socket;
+pub mod gate;
 pub mod proxy;
 pub mod trace;
 pub mod view;

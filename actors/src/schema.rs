@@ -77,7 +77,8 @@ impl ArgumentSchema {
     /// What does not fit, and where.
     pub fn check(&self, args: &Json) -> Result<(), String> {
         if !self.cost.admits_text(args.as_str()) {
-            return Err("checking the arguments would take too long: send fewer or less deeply nested ones".to_owned());
+            return Err("checking the arguments would take too long: send fewer or less deeply nested ones"
+                .to_owned());
         }
         let value: Value = args.decode().map_err(|error| error.to_string())?;
         let judge = || {
