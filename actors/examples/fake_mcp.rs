@@ -4,7 +4,7 @@
 //! what goes wrong in it. With a log, each line that was read is appended to it as it came.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -156,23 +156,6 @@ impl Server {
             id,
             json!({"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "fake", "version": "1"}}),
         );
-        if self.mode == "stops_reading" {
-            // The listing still has to be answered.
-            let mut line = Vec::new();
-            let mut stdin = std::io::stdin().lock();
-            for _ in 0..2 {
-                line.clear();
-                let mut byte = [0];
-                while stdin.read(&mut byte).unwrap_or(0) == 1 && byte != [b'\n'] {
-                    line.push(byte[0]);
-                }
-            }
-            let message: Message<'_> = serde_json::from_slice(&line).expect("the client sends JSON");
-            self.list(message.id.expect("a request").get(), "{}");
-            loop {
-                std::thread::park();
-            }
-        }
     }
 
     fn list(&self, id: &str, params: &str) {
@@ -200,9 +183,10 @@ impl Server {
                 let tools: Vec<Value> = TOOLS.iter().map(|name| tool(name)).collect();
                 result(id, json!({"tools": tools, "nextCursor": "1"}));
             }
-            "two_pages" => {
-                result(id, r#"{"tools":[{"name":"n","inputSchema":{"max":1e400,"v":1.10}}],"nextCursor":""}"#)
-            }
+            "two_pages" => result(
+                id,
+                r#"{"tools":[{"name":"n","inputSchema":{"max":9007199254740993,"v":1.10}}],"nextCursor":""}"#,
+            ),
             "changes" => {
                 // Another set of tools at each start.
                 let marker = std::env::var("MARKER").expect("the mode needs a MARKER");
@@ -213,6 +197,12 @@ impl Server {
             _ => {
                 let tools: Vec<Value> = TOOLS.iter().map(|name| tool(name)).collect();
                 result(id, json!({ "tools": tools }));
+                if self.mode == "stops_reading" {
+                    // This is the thread that reads.
+                    loop {
+                        std::thread::park();
+                    }
+                }
             }
         }
     }

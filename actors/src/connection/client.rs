@@ -6,14 +6,15 @@
 //!
 //! Knows no process and no actor; `session` owns one of these. What a result means is decided elsewhere.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
+use holdpoint_core::json::{DEPTH_MAX, is_deeper_than};
+use holdpoint_core::pin::listing::{Listing, Next, Page};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::ending::{CallEnding, CallName};
 use super::frame::{self, Answer, json_string};
@@ -27,26 +28,13 @@ pub const ACCEPTED_VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-1
 /// The name that servers see.
 pub const CLIENT_NAME: &str = "holdpoint";
 
-/// The most pages of one listing.
-pub const MAX_TOOL_PAGES: usize = 100;
-/// The most tools of one listing, over all pages.
-pub const MAX_TOOLS: usize = 1000;
 /// The most bytes of one listing, over all pages: a hundred pages of the largest frame would be 1.6 GiB.
 const MAX_LISTING_BYTES: usize = 64 * 1024 * 1024;
 /// The most bytes of a cursor, which is kept to see whether it comes again.
 const MAX_CURSOR_BYTES: usize = 64 * 1024;
 
-/// Levels of nesting that a recorded value may have. A result holds such a value one level down.
-const MAX_RECORDED_DEPTH: usize = 256;
 /// How much of a server's text an error quotes.
 const QUOTED_BYTES: usize = 1000;
-
-/// A whole listing: the raw text of each page's result, in order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// Each a JSON object with a `tools` array, exactly as the server sent it.
-    pub pages: Vec<String>,
-}
 
 /// Why a step of connecting failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -111,37 +99,32 @@ impl Client {
         Ok(version)
     }
 
-    /// Lists the tools, page by page, within the bounds at the top of this file.
+    /// Lists the tools, page by page, as `pin::listing` reads and bounds them.
     pub(crate) async fn list(&self, deadline: Instant) -> Result<Listing, Error> {
-        let mut listing = Listing::default();
-        let mut cursors = HashSet::new();
-        let (mut tools, mut bytes) = (0, 0);
+        let mut listing = Listing::new();
+        let mut bytes = 0;
         let mut params = "{}".to_owned();
         loop {
             let page = self.ask("tools/list", &params, deadline).await?;
-            let read: Page<'_> = serde_json::from_str(&page)
-                .map_err(|error| failed(format_args!("a page of tools is not usable: {error}")))?;
-            tools += read.tools.len();
             bytes += page.len();
-            let next = read.next_cursor.filter(|cursor| !cursor.is_empty());
-            listing.pages.push(page);
-            if tools > MAX_TOOLS {
-                return Err(failed(format_args!("the server lists more than {MAX_TOOLS} tools")));
-            }
             if bytes > MAX_LISTING_BYTES {
                 return Err(failed(format_args!("the listing is longer than {MAX_LISTING_BYTES} bytes")));
             }
-            let Some(cursor) = next else { return Ok(listing) };
-            if listing.pages.len() == MAX_TOOL_PAGES {
-                return Err(failed(format_args!("the listing has more than {MAX_TOOL_PAGES} pages")));
-            }
+            // A page of the largest size takes long enough to read to hold up a worker.
+            let read = tokio::task::spawn_blocking(move || Page::read(page.as_bytes()));
+            let page = match timeout_at(deadline, read).await {
+                Ok(Ok(read)) => read.map_err(failed)?,
+                Ok(Err(panic)) => return Err(failed(panic)),
+                Err(_) => return Err(Error::OutOfTime),
+            };
+            let cursor = match listing.take(page).map_err(failed)? {
+                Next::Done => return Ok(listing),
+                Next::Page(cursor) => cursor,
+            };
             if cursor.len() > MAX_CURSOR_BYTES {
                 return Err(failed(format_args!("a cursor is longer than {MAX_CURSOR_BYTES} bytes")));
             }
             params = format!(r#"{{"cursor":{}}}"#, json_string(&cursor));
-            if let Some(again) = cursors.replace(cursor) {
-                return Err(failed(format_args!("the cursor {:?} came twice", visible(&again, 100))));
-            }
         }
     }
 
@@ -176,7 +159,8 @@ impl Client {
     async fn ask(&self, method: &'static str, params: &str, deadline: Instant) -> Result<String, Error> {
         let request = self.transport.request(method, params, None).map_err(failed)?;
         match request.until(deadline).await {
-            Outcome::Answered(Answer::Result(result)) => Ok(result),
+            // A listing that is not UTF-8 is pinned all the same, as others pinned it.
+            Outcome::Answered(Answer::Result { text, utf8: _ }) => Ok(text),
             Outcome::Answered(Answer::Error { code, message }) => Err(failed(server_error(&code, &message))),
             Outcome::Answered(Answer::Malformed(why)) | Outcome::Lost(why) => Err(failed(why)),
             Outcome::NotSent(_) | Outcome::TimedOut if Instant::now() >= deadline => Err(Error::OutOfTime),
@@ -214,13 +198,13 @@ pub(crate) fn after(span: Duration) -> Instant {
 
 fn read_answer(name: &CallName, answer: Answer) -> CallEnding {
     match answer {
-        Answer::Result(raw) if frame::nests_deeper_than(&raw, MAX_RECORDED_DEPTH + 1) => {
-            CallEnding::Unrecordable {
-                reason: format!("the answer nests deeper than {MAX_RECORDED_DEPTH} levels"),
-                raw,
-            }
+        Answer::Result { utf8: false, .. } => name.no_answer("the answer is not valid UTF-8"),
+        // A recorded value stands one level down in its result.
+        Answer::Result { text, .. } if is_deeper_than(text.as_bytes(), DEPTH_MAX + 1) => {
+            let reason = format!("the answer nests deeper than {DEPTH_MAX} levels");
+            CallEnding::Unrecordable { reason, raw: text }
         }
-        Answer::Result(raw_result) => CallEnding::Answered { raw_result },
+        Answer::Result { text, .. } => CallEnding::Answered { raw_result: text },
         Answer::Error { code, message } => name.no_answer(server_error(&code, &message)),
         Answer::Malformed(why) => name.no_answer(visible(&why, QUOTED_BYTES)),
     }
@@ -228,13 +212,4 @@ fn read_answer(name: &CallName, answer: Answer) -> CallEnding {
 
 fn server_error(code: &str, message: &str) -> String {
     format!("the server answered with error {}: {}", visible(code, 20), visible(message, QUOTED_BYTES))
-}
-
-/// What of a page tells whether there is another. Keys are exact; the rest is for the listing's reader.
-#[derive(Debug, Deserialize)]
-struct Page<'a> {
-    #[serde(borrow)]
-    tools: Vec<&'a RawValue>,
-    #[serde(rename = "nextCursor", default)]
-    next_cursor: Option<String>,
 }

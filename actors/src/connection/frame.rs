@@ -103,8 +103,9 @@ pub(crate) enum Incoming {
 /// What an answer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The result's text, a JSON object without a repeated key at its top.
-    Result(String),
+    /// The result's text, a JSON object without a repeated key at its top. In one that was not UTF-8, each wrong byte
+    /// stands as U+FFFD.
+    Result { text: String, utf8: bool },
     /// A JSON-RPC error. `code` is the text that stood there; both are the server's words.
     Error { code: String, message: String },
     /// An answer that cannot be read as either; says why.
@@ -124,7 +125,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Vec<Incoming>, Error> {
     // With the invalid bytes replaced, an id that we issued (decimal digits) still reads as itself.
     let (text, utf8) = match std::str::from_utf8(line) {
         Ok(text) => (std::borrow::Cow::Borrowed(text), true),
-        Err(_) => (String::from_utf8_lossy(line), false),
+        Err(_) => (std::borrow::Cow::Owned(lossy(line)), false),
     };
     let unreadable = |error: serde_json::Error| Error::NotAMessage(error.to_string());
     if !text.starts_with('[') {
@@ -140,6 +141,16 @@ pub(crate) fn parse(line: &[u8]) -> Result<Vec<Incoming>, Error> {
         envelope.read(utf8)
     };
     batch.into_iter().map(read).collect()
+}
+
+/// One U+FFFD for each byte that is not UTF-8, as in the pins that others computed.
+fn lossy(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    text
 }
 
 /// A member of the envelope: how often it came, and its text.
@@ -238,9 +249,6 @@ impl Envelope<'_> {
 
     fn answer(&self, utf8: bool) -> Answer {
         let malformed = |why: &str| Answer::Malformed(why.to_owned());
-        if !utf8 {
-            return malformed("the answer is not valid UTF-8");
-        }
         if self.method.value().is_some() {
             return malformed("the message is both a request and an answer");
         }
@@ -252,7 +260,7 @@ impl Envelope<'_> {
             (None, None) => malformed("the answer has neither a result nor an error"),
             (None, Some(error)) => read_error(error),
             (Some(result), None) => match repeated_key(result) {
-                Ok(None) => Answer::Result(result.to_owned()),
+                Ok(None) => Answer::Result { text: result.to_owned(), utf8 },
                 Ok(Some(key)) => Answer::Malformed(format!("the result has two {key:?} members")),
                 Err(_) => malformed("the result is not a JSON object"),
             },
@@ -306,40 +314,6 @@ pub(crate) fn repeated_key(object: &str) -> Result<Option<String>, serde_json::E
         }
     }
     serde_json::from_str::<Repeated>(object).map(|Repeated(key)| key)
-}
-
-/// Tells whether arrays and objects nest deeper than `limit`, on the bytes, without recursion.
-///
-/// The text must be valid JSON.
-pub(crate) fn nests_deeper_than(json: &str, limit: usize) -> bool {
-    let mut depth = 0_usize;
-    let mut bytes = json.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'[' | b'{' => {
-                depth += 1;
-                if depth > limit {
-                    return true;
-                }
-            }
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            b'"' => skip_string(&mut bytes),
-            _ => {}
-        }
-    }
-    false
-}
-
-fn skip_string(bytes: &mut std::str::Bytes<'_>) {
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => return,
-            b'\\' => {
-                bytes.next();
-            }
-            _ => {}
-        }
-    }
 }
 
 /// Writes a request; `params` is JSON text and is sent as it is, with line breaks between tokens made spaces.

@@ -33,7 +33,7 @@ mod session;
 mod text;
 mod transport;
 
-pub use client::{ACCEPTED_VERSIONS, ASKED_VERSION, CLIENT_NAME, Listing, MAX_TOOL_PAGES, MAX_TOOLS};
+pub use client::{ACCEPTED_VERSIONS, ASKED_VERSION, CLIENT_NAME};
 pub use door::{CallRequest, Door, MAX_CALLS_IN_FLIGHT};
 pub use ending::CallEnding;
 pub use frame::MAX_FRAME_BYTES;

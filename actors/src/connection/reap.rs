@@ -140,7 +140,7 @@ impl ProcessStat {
         Self::parse(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    fn alive(&self) -> bool {
+    pub(crate) fn alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X' | 'x')
     }
 }

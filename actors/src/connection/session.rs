@@ -8,10 +8,11 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdpoint_core::pin::listing::Listing;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::client::{Client, Error, Listing, after};
+use super::client::{Client, Error, after};
 use super::process::Process;
 use super::reap::GroupLedger;
 use super::server::ServerSpec;
@@ -32,7 +33,7 @@ pub type Check = Arc<dyn Fn(&Listing) -> Result<BTreeSet<String>, String> + Send
 pub struct Loaded {
     /// The protocol revision that the server chose.
     pub protocol_version: String,
-    /// The raw listing.
+    /// The listing, read from the bytes that the server sent.
     pub listing: Listing,
     /// The tools that may be called, by the server's own names.
     pub offered: BTreeSet<String>,

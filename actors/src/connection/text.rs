@@ -2,32 +2,28 @@
 //!
 //! Every sentence of this module's siblings that quotes a server goes through here.
 
-/// Escapes what a terminal or a reader could take for something else, and cuts at `max` bytes of the original.
-pub(crate) fn visible(text: &str, max: usize) -> String {
-    let cut = cut(text, max);
-    let mut shown = String::with_capacity(cut.len());
-    for char in cut.chars() {
-        // `escape_debug` escapes what is not printable, and the two quotes and the backslash, which are.
+use holdpoint_core::sanitize::{sanitize, truncate};
+
+/// Makes server text fit to stand in a sentence, at most `max_bytes` of it.
+pub(crate) fn visible(text: &str, max_bytes: usize) -> String {
+    sanitize(&truncate(text, max_bytes)).into_owned()
+}
+
+/// Quotes a piece of server text, at most `max_bytes` of it: line breaks and quotes are spelt out.
+pub(crate) fn excerpt(text: &str, max_bytes: usize) -> String {
+    let text = truncate(text, max_bytes);
+    let mut spelt = String::with_capacity(text.len() + 2);
+    for char in text.chars() {
         match char {
-            '"' | '\'' | '\\' => shown.push(char),
-            other => shown.extend(other.escape_debug()),
+            '"' => spelt.push_str("\\\""),
+            '\\' => spelt.push_str("\\\\"),
+            '\n' => spelt.push_str("\\n"),
+            '\r' => spelt.push_str("\\r"),
+            '\t' => spelt.push_str("\\t"),
+            other => spelt.push(other),
         }
     }
-    if cut.len() < text.len() {
-        shown.push_str("...");
-    }
-    shown
-}
-
-/// Quotes a piece of server text: escaped, in double quotes, cut at `max` bytes.
-pub(crate) fn excerpt(text: &str, max: usize) -> String {
-    let cut = cut(text, max);
-    let more = if cut.len() < text.len() { "..." } else { "" };
-    format!("\"{}\"{more}", cut.escape_debug())
-}
-
-fn cut(text: &str, max: usize) -> &str {
-    &text[..text.floor_char_boundary(max)]
+    format!("\"{}\"", sanitize(&spelt))
 }
 
 #[cfg(test)]
@@ -36,13 +32,13 @@ mod tests {
 
     #[test]
     fn control_and_direction_characters_are_spelt_out() {
-        assert_eq!(visible("a\u{1b}[2J\nb\u{202e}c\"é", 100), "a\\u{1b}[2J\\nb\\u{202e}c\"é");
-        assert_eq!(excerpt("say \"hi\"\r", 100), "\"say \\\"hi\\\"\\r\"");
+        assert_eq!(visible("a\u{1b}[2J\nb\u{202e}c\"é", 100), "a\\x1b[2J b\\u{202e}c\"é");
+        assert_eq!(excerpt("say \"hi\"\r\n\u{1b}", 100), "\"say \\\"hi\\\"\\r\\n\\x1b\"");
     }
 
     #[test]
     fn a_cut_falls_between_characters_and_shows() {
-        assert_eq!(visible("aéb", 2), "a...");
-        assert_eq!(excerpt("aéb", 3), "\"aé\"...");
+        assert_eq!(visible("aéééb", 6), "aé…");
+        assert_eq!(excerpt("aéééb", 6), "\"aé…\"");
     }
 }

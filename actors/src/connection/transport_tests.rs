@@ -28,6 +28,10 @@ fn wire(pipe_bytes: usize) -> (RawTransport, WireTasks, Peer) {
     (transport, tasks, Peer { input: BufReader::new(reader).lines(), output: writer })
 }
 
+fn result(text: &str) -> Answer {
+    Answer::Result { text: text.to_owned(), utf8: true }
+}
+
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(5)
 }
@@ -41,8 +45,8 @@ async fn an_answer_reaches_the_request_with_its_id() {
     assert!(peer.hear().await.contains("\"id\":2,"));
     peer.say(r#"{"id":2,"result":{"n":2}}"#).await;
     peer.say(r#"{"id":1,"result":{"n":1}}"#).await;
-    assert_eq!(first.until(soon()).await, Outcome::Answered(Answer::Result("{\"n\":1}".to_owned())));
-    assert_eq!(second.until(soon()).await, Outcome::Answered(Answer::Result("{\"n\":2}".to_owned())));
+    assert_eq!(first.until(soon()).await, Outcome::Answered(result("{\"n\":1}")));
+    assert_eq!(second.until(soon()).await, Outcome::Answered(result("{\"n\":2}")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +144,7 @@ async fn strays_are_counted_and_change_nothing() {
     peer.say(r#"{"id":1,"result":{"first":true}}"#).await;
     peer.say(r#"{"id":1,"result":{"second":true}}"#).await;
     let outcome = request.until(soon()).await;
-    assert_eq!(outcome, Outcome::Answered(Answer::Result("{\"first\":true}".to_owned())));
+    assert_eq!(outcome, Outcome::Answered(result("{\"first\":true}")));
     peer.say(r#"{"method":"notifications/tools/list_changed"}"#).await;
     let mut tally = transport.shared.tally.subscribe();
     let seen = *tally.wait_for(|tally| tally.list_changes == 1).await.unwrap();
@@ -160,7 +164,7 @@ async fn an_answer_that_comes_before_its_request_left_is_a_guess() {
     peer.hear().await;
     peer.say(r#"{"id":2,"result":{"honest":true}}"#).await;
     let outcome = second.until(soon()).await;
-    assert_eq!(outcome, Outcome::Answered(Answer::Result("{\"honest\":true}".to_owned())));
+    assert_eq!(outcome, Outcome::Answered(result("{\"honest\":true}")));
     drop(first);
 }
 
@@ -198,7 +202,7 @@ async fn a_bad_envelope_closes_the_wire_and_shows_how_it_begins() {
     let request = transport.request("tools/call", "{}", None).unwrap();
     peer.hear().await;
     peer.say("oops \u{1b}[2J").await;
-    assert!(matches!(request.until(soon()).await, Outcome::Lost(why) if why.contains(r#""oops \u{1b}[2J""#)));
+    assert!(matches!(request.until(soon()).await, Outcome::Lost(why) if why.contains(r#""oops \x1b[2J""#)));
 }
 
 #[tokio::test(start_paused = true)]

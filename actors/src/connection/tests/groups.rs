@@ -1,0 +1,140 @@
+//! Process groups: nothing outlives a connection, and what outlives this process can be found again.
+
+use std::io::BufRead;
+use std::process::{Command, Stdio};
+
+use super::*;
+
+/// A shell in front of the server that makes everything behind it ignore SIGTERM.
+fn behind_a_trap(mode: &str) -> ServerSpec {
+    let script = format!("trap '' TERM; exec '{}' {mode}", fake_mcp());
+    ServerSpec { command: vec!["sh".to_owned(), "-c".to_owned(), script], ..spec(mode) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_ends_a_grandchild_that_ignores_sigterm() {
+    let connection = Connection::ready("orphan").await;
+    let pids = connection.pids().await;
+    assert_eq!(pids.len(), 2);
+    let ledger = connection.ledger.clone();
+    assert_eq!(ledger.groups().len(), 1);
+    connection.close().await;
+    all_gone(&pids).await;
+    let struck_out = async {
+        while !ledger.groups().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, struck_out).await.expect("the record is struck out");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_ends_a_server_that_ignores_the_end_of_its_input() {
+    let connection = Connection::ready("stubborn").await;
+    let pids = connection.pids().await;
+    connection.close().await;
+    all_gone(&pids).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_ends_a_server_that_ignores_everything_that_can_be_ignored() {
+    let connection = Connection::start(behind_a_trap("stubborn")).await;
+    connection.tools().await.unwrap();
+    let pids = connection.pids().await;
+    connection.close().await;
+    all_gone(&pids).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_leads_a_group_of_its_own_and_is_written_down() {
+    let connection = Connection::ready("normal").await;
+    let pid = connection.observe().await.pid.unwrap();
+    let groups = connection.ledger.groups();
+    assert_eq!(groups.len(), 1);
+    let stat = reap::ProcessStat::read(pid).unwrap();
+    assert_eq!((stat.group, groups[0].pgid), (pid, pid));
+    assert_eq!(groups[0].leader_start_time, stat.start_time);
+    assert_eq!((groups[0].server.as_str(), groups[0].session.as_str()), ("fake", "test"));
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.lines().any(|line| line == "NoNewPrivs:\t1"));
+
+    // While this process lives its servers are nobody's to reap.
+    let reaped = reap(&groups, &*connection.ledger).unwrap();
+    assert_eq!(reaped[0].finding, Finding::OwnerLives);
+    answered(connection.call("echo", "{}").await);
+    connection.close().await;
+}
+
+/// Starts a group whose leader has ended and whose one member is left, as a SIGKILL of the owner leaves it.
+fn orphaned_group() -> (u32, u32, GroupRecord) {
+    use std::os::unix::process::CommandExt;
+    let forks = reap::forks().unwrap();
+    let script = "trap '' TERM; sleep 1000 & echo $!; read line";
+    let mut leader = Command::new("sh")
+        .args(["-c", script])
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut member = String::new();
+    std::io::BufReader::new(leader.stdout.take().unwrap()).read_line(&mut member).unwrap();
+    let mut record = reap::describe(leader.id(), Some(forks), "gone", "fake").unwrap();
+    drop(leader.stdin.take());
+    leader.wait().unwrap();
+    // An owner that cannot be alive: this number, started before the machine was.
+    record.owner_start_time = 0;
+    (leader.id(), member.trim().parse().unwrap(), record)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_start_kills_what_a_killed_owner_left() {
+    let (_, member, record) = orphaned_group();
+    let ledger = MemoryLedger::default();
+    ledger.record(&record);
+    let reaped = reap(std::slice::from_ref(&record), &ledger).unwrap();
+    assert_eq!(reaped, [Reaped { group: record, finding: Finding::Orphaned, members: 1, ended: true }]);
+    all_gone(&[member]).await;
+    assert_eq!(ledger.groups(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_start_leaves_a_group_alone_that_it_cannot_prove() {
+    let (group, member, record) = orphaned_group();
+    let alive = || reap::ProcessStat::read(member).is_some_and(|stat| stat.alive());
+    let ledger = MemoryLedger::default();
+    for (doubtful, finding) in [
+        (GroupRecord { leader_start_time: u64::MAX, ..record.clone() }, Finding::NumberReused),
+        (GroupRecord { forks_before: u64::MAX, ..record.clone() }, Finding::Unproven),
+        (GroupRecord { boot_id: "another".to_owned(), ..record.clone() }, Finding::Gone),
+        (GroupRecord { pid_namespace: "pid:[0]".to_owned(), ..record }, Finding::Elsewhere),
+    ] {
+        assert_eq!(reap(&[doubtful], &ledger).unwrap()[0].finding, finding);
+        assert!(alive(), "{finding:?}");
+    }
+    let group = rustix::process::Pid::from_raw(group.cast_signed()).unwrap();
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+    all_gone(&[member]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sigkill_of_the_owner_leaves_nothing_past_the_next_start() {
+    let mut owner =
+        Command::new(example("fake_owner")).arg(fake_mcp()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(owner.stdout.take().unwrap()).lines();
+    let record: GroupRecord = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let pids: Vec<u32> = lines.next().unwrap().unwrap().split(' ').map(|pid| pid.parse().unwrap()).collect();
+    let ledger = MemoryLedger::default();
+    ledger.record(&record);
+    assert_eq!(reap(std::slice::from_ref(&record), &ledger).unwrap()[0].finding, Finding::OwnerLives);
+
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    // The kernel's signal ends the server; what the server started is beyond it.
+    all_gone(&pids[..1]).await;
+    assert!(reap::ProcessStat::read(pids[1]).is_some_and(|stat| stat.alive()));
+    let reaped = reap(std::slice::from_ref(&record), &ledger).unwrap();
+    assert_eq!(reaped[0].finding, Finding::Orphaned);
+    all_gone(&pids).await;
+    assert_eq!(ledger.groups(), []);
+}
