@@ -31,7 +31,9 @@ mod reap;
 mod server;
 mod session;
 mod text;
+mod tool;
 mod transport;
+mod upstream;
 
 pub use client::{ACCEPTED_VERSIONS, ASKED_VERSION, CLIENT_NAME};
 pub use door::{CallRequest, Door, MAX_CALLS_IN_FLIGHT};
@@ -42,6 +44,8 @@ pub use process::STDERR_TAIL_BYTES;
 pub use reap::{Finding, GroupLedger, GroupRecord, MemoryLedger, Reaped, reap};
 pub use server::{DEFAULT_CONNECT_TIMEOUT, DEFAULT_MAX_CONTENT_BYTES, ServerSpec, SpecError};
 pub use session::{Check, Loaded};
+pub use tool::McpTool;
+pub use upstream::{LoadError, Upstream, UpstreamSpec};
 
 use ending::Reply;
 use session::{Opening, Session};

@@ -48,6 +48,14 @@ impl Fence {
         !self.0.lost.load(Ordering::Acquire) && self.age() < self.0.ttl * 2 / 3
     }
 
+    /// Until when an effect may leave, as the lease now stands; a moment that has passed once the lease is lost.
+    pub fn send_before(&self) -> Instant {
+        if self.0.lost.load(Ordering::Acquire) {
+            return *EPOCH;
+        }
+        *EPOCH + Duration::from_nanos(self.0.stamped.load(Ordering::Acquire)) + self.0.ttl * 2 / 3
+    }
+
     /// The time since the last stamp.
     pub fn age(&self) -> Duration {
         let stamped = Duration::from_nanos(self.0.stamped.load(Ordering::Acquire));
