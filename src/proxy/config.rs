@@ -1,0 +1,444 @@
+//! The proxy's configuration: one JSON file of the operator's.
+//!
+//! Owns its fields, their defaults and what is refused. Reading it is strict, because a key that is misspelt or written
+//! twice must be an error and never a default. Never starts a server and never opens the database.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use holdpoint_core::duration::{DurationError, parse_go_duration};
+use holdpoint_core::hash::sha256_hex;
+use holdpoint_core::ids::SessionName;
+use holdpoint_core::json::{CheckError, ObjectWriter, canonical_trusted, check_text};
+use holdpoint_core::pin::rules::{Rule, RuleError};
+use holdpoint_core::policy::Outcome;
+use holdpoint_core::run::Limits;
+use holdpoint_core::tool::SideEffect;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use super::owned::{OwnedError, read_owned};
+use super::policy::ClassPolicy;
+use super::reach::{Protected, Reached};
+
+/// How long a call is held for its approval when the configuration does not say.
+pub const HOLD_DEFAULT: Duration = Duration::from_secs(15);
+/// How long a finished request speaks for an identical one when the configuration does not say.
+pub const REPEAT_WINDOW_DEFAULT: Duration = Duration::from_secs(10 * 60);
+/// How many approvals may wait when the configuration does not say.
+pub const MAX_PENDING_DEFAULT: usize = 5;
+/// How long an approval may wait, and how long a grant, when the configuration does not say.
+pub const TTL_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
+/// The status tool's name when the configuration does not say.
+pub const STATUS_TOOL_DEFAULT: &str = "gate_status";
+/// The shortest lease: it is renewed at a third of it, and a renewal may have to wait for a busy database.
+pub const LEASE_TTL_MIN: Duration = Duration::from_secs(3);
+/// The longest session or tool name.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Why a configuration is not used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file can't be read, or others could have written it.
+    #[error("config: {0}")]
+    File(#[from] OwnedError),
+    /// What it says is unusable.
+    #[error("config {path}: {error}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: ContentError,
+    },
+}
+
+/// Why a configuration's content is unusable.
+#[derive(Debug, Error)]
+pub enum ContentError {
+    /// It is not JSON, or could be read in two ways.
+    #[error("not usable JSON: {0}")]
+    Unusable(#[from] CheckError),
+    /// A field is unknown, or of the wrong kind.
+    #[error("{0}")]
+    Fields(#[from] serde_json::Error),
+    /// A duration is none.
+    #[error("{field}: {error}")]
+    Duration {
+        /// The field.
+        field: String,
+        /// Why.
+        error: DurationError,
+    },
+    /// A duration is negative.
+    #[error("{0}: a duration can't be negative")]
+    Negative(String),
+    /// A value is missing or out of its range.
+    #[error("{0}")]
+    Value(String),
+    /// A rule can't be read.
+    #[error("server {server:?}: tool {tool:?}: {error}")]
+    Rule {
+        /// The server.
+        server: String,
+        /// The server's own name for the tool.
+        tool: String,
+        /// Why.
+        error: RuleError,
+    },
+}
+
+/// The configuration, with every default filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The file that it was read from.
+    pub path: Option<PathBuf>,
+    /// The database.
+    pub database: PathBuf,
+    /// Names this proxy's calls; proxies that share it share the rules across calls.
+    pub session: SessionName,
+    /// The servers, in the order in which their tools are offered.
+    pub servers: Vec<Server>,
+    /// An outcome for each class.
+    pub policy: ClassPolicy,
+    /// How long a call is held for its approval.
+    pub hold: Duration,
+    /// How long a finished request speaks for an identical one.
+    pub repeat_window: Duration,
+    /// How many approvals may wait.
+    pub max_pending: usize,
+    /// How long an approval may wait; zero for ever.
+    pub approval_ttl: Duration,
+    /// How long a grant may wait; zero for ever.
+    pub grant_ttl: Duration,
+    /// The status tool's name.
+    pub status_tool: String,
+    /// How long a lease lasts; `None` is the runtime's own.
+    pub lease_ttl: Option<Duration>,
+}
+
+/// One upstream server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Its name, which its tools' names begin with.
+    pub name: String,
+    /// Program and arguments, when it speaks stdio.
+    pub command: Vec<String>,
+    /// Its address, when it speaks HTTP.
+    pub endpoint: Option<String>,
+    /// Variables to set, each `NAME=value`.
+    pub env: Vec<String>,
+    /// Names of variables to pass on.
+    pub inherit_env: Vec<String>,
+    /// Bounds connecting, listing and checking.
+    pub connect_timeout: Option<Duration>,
+    /// Bounds a call whose rule names no time.
+    pub default_timeout: Option<Duration>,
+    /// The file that pins its tools.
+    pub manifest: PathBuf,
+    /// What the operator says about its tools, by the server's own names.
+    pub rules: BTreeMap<String, ToolRule>,
+    /// Whether its arguments are not checked for what they reach.
+    pub skip_path_check: bool,
+}
+
+/// What the operator says about one tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolRule {
+    /// What a rules file can say too.
+    pub rule: Rule,
+    /// What becomes of its calls, in place of its class's outcome.
+    pub outcome: Option<Outcome>,
+    /// Its repeat window, in place of the configuration's.
+    pub repeat_window: Option<Duration>,
+}
+
+impl Config {
+    /// Reads a configuration file; relative paths in it start at its own directory.
+    ///
+    /// # Errors
+    /// What is wrong with the file or with what it says.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let bytes = read_owned(path)?;
+        let content = |error| ConfigError::Content { path: path.to_owned(), error };
+        let mut config = Config::parse(&bytes).map_err(content)?;
+        let absolute =
+            std::path::absolute(path).map_err(|error| OwnedError::Io { path: path.to_owned(), error })?;
+        let directory = absolute.parent().unwrap_or(Path::new("/")).to_owned();
+        config.database = directory.join(&config.database);
+        for server in &mut config.servers {
+            server.manifest = directory.join(&server.manifest);
+        }
+        config.path = Some(absolute);
+        Ok(config)
+    }
+
+    /// Reads a configuration's content; relative paths stay relative.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn parse(bytes: &[u8]) -> Result<Config, ContentError> {
+        let text = check_text(bytes)?;
+        let file: File<'_> = serde_json::from_str(text)?;
+        file.checked()
+    }
+
+    /// What protects the gate's own files from the servers.
+    pub fn protected(&self, cwd: PathBuf, home: Option<PathBuf>) -> Protected {
+        let manifests = self.servers.iter().map(|server| server.manifest.clone());
+        let files = self.path.iter().cloned().chain([self.database.clone()]).chain(manifests);
+        Protected::new(files, cwd, home)
+    }
+
+    /// Refuses a server whose arguments reach the configuration, a manifest or the database.
+    ///
+    /// # Errors
+    /// The first argument that does.
+    pub fn check_reach(&self, protected: &Protected) -> Result<(), Reached> {
+        for server in self.servers.iter().filter(|server| !server.skip_path_check) {
+            protected.check(&server.name, &server.command)?;
+        }
+        Ok(())
+    }
+
+    /// The limits of every call's run: its step, a repeat of it and the proxy's closing decision.
+    pub fn limits(&self) -> Limits {
+        let fixed =
+            Limits { max_steps: 3, max_consecutive_tool_failures: 3, loop_threshold: 3, ..Limits::default() };
+        fixed.approval_ttl(self.approval_ttl).grant_ttl(self.grant_ttl)
+    }
+
+    /// The repeat window of a tool.
+    pub fn window(&self, rule: Option<&ToolRule>) -> Duration {
+        rule.and_then(|rule| rule.repeat_window).unwrap_or(self.repeat_window)
+    }
+
+    /// Names the policy that this configuration makes: a hash over what its decisions depend on, and nothing else.
+    pub fn policy_id(&self) -> String {
+        let mut w = ObjectWriter::new();
+        w.object("policy", |w| {
+            for (class, outcome) in self.policy.iter() {
+                w.str(class.as_str(), outcome.as_str());
+            }
+        });
+        let mut servers: Vec<&Server> = self.servers.iter().collect();
+        servers.sort_by(|a, b| a.name.cmp(&b.name));
+        w.array("servers", |w| {
+            for server in servers {
+                w.object(|w| {
+                    w.str("name", &server.name);
+                    w.object("rules", |w| {
+                        for (tool, rule) in &server.rules {
+                            w.object(tool, |w| write_rule(w, rule));
+                        }
+                    });
+                });
+            }
+        });
+        format!("agentrt-proxy/sha256:{}", sha256_hex(canonical_trusted(&w.finish()).as_bytes()))
+    }
+}
+
+fn write_rule(w: &mut ObjectWriter, tool: &ToolRule) {
+    w.str("side_effect", &tool.rule.side_effect);
+    w.omit_empty_str("outcome", tool.outcome.map_or("", Outcome::as_str));
+    if !tool.rule.fixed.is_empty() {
+        w.object("fixed", |w| {
+            for (parameter, value) in &tool.rule.fixed {
+                w.raw(parameter, value.as_str());
+            }
+        });
+    }
+    w.omit_empty_str("rename", tool.rule.rename.as_deref().unwrap_or_default());
+}
+
+/// The file as it is written. `null` counts as absent everywhere.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File<'a> {
+    database: Option<String>,
+    session: Option<String>,
+    #[serde(borrow)]
+    servers: Option<Vec<ServerText<'a>>>,
+    policy: Option<BTreeMap<String, String>>,
+    hold: Option<String>,
+    repeat_window: Option<String>,
+    max_pending: Option<i64>,
+    approval_ttl: Option<String>,
+    grant_ttl: Option<String>,
+    status_tool: Option<String>,
+    lease_ttl: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServerText<'a> {
+    name: Option<String>,
+    command: Option<Vec<String>>,
+    endpoint: Option<String>,
+    env: Option<Vec<String>>,
+    inherit_env: Option<Vec<String>>,
+    connect_timeout: Option<String>,
+    default_timeout: Option<String>,
+    manifest: Option<String>,
+    #[serde(borrow)]
+    rules: Option<BTreeMap<String, &'a RawValue>>,
+    skip_path_check: Option<bool>,
+}
+
+impl File<'_> {
+    fn checked(self) -> Result<Config, ContentError> {
+        let value = |text: &str| ContentError::Value(text.to_owned());
+        let database =
+            self.database.filter(|path| !path.is_empty()).ok_or_else(|| value("database is required"))?;
+        let session = self.session.unwrap_or_default();
+        if !is_name(&session) {
+            let why =
+                format!("session {session:?} must be 1 to {NAME_BYTES_MAX} letters, digits, '_' or '-'");
+            return Err(ContentError::Value(why));
+        }
+        let policy = class_policy(self.policy.unwrap_or_default())?;
+        let max_pending = match self.max_pending.unwrap_or(0) {
+            0 => MAX_PENDING_DEFAULT,
+            max => usize::try_from(max).map_err(|_| value("max_pending can't be negative"))?,
+        };
+        let lease_ttl = optional("lease_ttl", self.lease_ttl)?;
+        if let Some(ttl) = lease_ttl.filter(|ttl| *ttl < LEASE_TTL_MIN) {
+            let why = format!("lease_ttl {ttl:?} is shorter than {LEASE_TTL_MIN:?}");
+            return Err(ContentError::Value(why));
+        }
+        let status_tool = self.status_tool.filter(|name| !name.is_empty());
+        let status_tool = status_tool.unwrap_or_else(|| STATUS_TOOL_DEFAULT.to_owned());
+        if !is_name(&status_tool) {
+            let why = format!(
+                "status_tool {status_tool:?} must be 1 to {NAME_BYTES_MAX} letters, digits, '_' or '-'"
+            );
+            return Err(ContentError::Value(why));
+        }
+        Ok(Config {
+            path: None,
+            database: PathBuf::from(database),
+            session: SessionName::from(session),
+            servers: servers(self.servers.unwrap_or_default())?,
+            policy,
+            hold: optional("hold", self.hold)?.unwrap_or(HOLD_DEFAULT),
+            repeat_window: optional("repeat_window", self.repeat_window)?.unwrap_or(REPEAT_WINDOW_DEFAULT),
+            max_pending,
+            approval_ttl: optional("approval_ttl", self.approval_ttl)?.unwrap_or(TTL_DEFAULT),
+            grant_ttl: optional("grant_ttl", self.grant_ttl)?.unwrap_or(TTL_DEFAULT),
+            status_tool,
+            lease_ttl,
+        })
+    }
+}
+
+fn class_policy(texts: BTreeMap<String, String>) -> Result<ClassPolicy, ContentError> {
+    let mut policy = ClassPolicy::default();
+    for (class, text) in texts {
+        let known = SideEffect::parse(&class)
+            .ok_or_else(|| ContentError::Value(format!("policy: {class:?} is no side effect")))?;
+        policy.set(
+            known,
+            outcome(&text).map_err(|why| ContentError::Value(format!("policy: {class}: {why}")))?,
+        );
+    }
+    Ok(policy)
+}
+
+fn outcome(text: &str) -> Result<Outcome, String> {
+    match Outcome::parse(text) {
+        Some(outcome @ (Outcome::Allow | Outcome::RequireApproval | Outcome::Deny)) => Ok(outcome),
+        // A call can end its own run, and nobody else's.
+        Some(Outcome::Abort) | None => {
+            Err(format!("outcome {text:?} is not allow, require_approval or deny"))
+        }
+    }
+}
+
+fn servers(texts: Vec<ServerText<'_>>) -> Result<Vec<Server>, ContentError> {
+    if texts.is_empty() {
+        return Err(ContentError::Value("at least one server is required".to_owned()));
+    }
+    let mut names = BTreeSet::new();
+    let mut servers = Vec::with_capacity(texts.len());
+    for (at, text) in texts.into_iter().enumerate() {
+        let server = server(at, text)?;
+        if !names.insert(server.name.clone()) {
+            let why = format!("servers[{at}]: the name {:?} is used twice", server.name);
+            return Err(ContentError::Value(why));
+        }
+        servers.push(server);
+    }
+    Ok(servers)
+}
+
+fn server(at: usize, text: ServerText<'_>) -> Result<Server, ContentError> {
+    let Some(name) = text.name.filter(|name| !name.is_empty()) else {
+        return Err(ContentError::Value(format!("servers[{at}]: name is required")));
+    };
+    let wrong = |why: &str| ContentError::Value(format!("server {name:?}: {why}"));
+    let command = text.command.unwrap_or_default();
+    let endpoint = text.endpoint.filter(|endpoint| !endpoint.is_empty());
+    if command.is_empty() == endpoint.is_none() {
+        return Err(wrong("exactly one of command and endpoint is required"));
+    }
+    let manifest =
+        text.manifest.filter(|path| !path.is_empty()).ok_or_else(|| wrong("manifest is required"))?;
+    let timeout = |field: &str, text| optional(&format!("server {name:?}: {field}"), text);
+    let rules = text.rules.unwrap_or_default().into_iter().map(|(tool, text)| {
+        let rule = tool_rule(&name, &tool, text)?;
+        Ok((tool, rule))
+    });
+    Ok(Server {
+        connect_timeout: timeout("connect_timeout", text.connect_timeout)?,
+        default_timeout: timeout("default_timeout", text.default_timeout)?,
+        rules: rules.collect::<Result<_, ContentError>>()?,
+        command,
+        endpoint,
+        env: text.env.unwrap_or_default(),
+        inherit_env: text.inherit_env.unwrap_or_default(),
+        manifest: PathBuf::from(manifest),
+        skip_path_check: text.skip_path_check.unwrap_or(false),
+        name,
+    })
+}
+
+fn tool_rule(server: &str, tool: &str, text: &RawValue) -> Result<ToolRule, ContentError> {
+    let named = |error| ContentError::Rule { server: server.to_owned(), tool: tool.to_owned(), error };
+    let (rule, others) = Rule::read(text.get()).map_err(named)?;
+    let (mut said, mut repeat_window) = (None, None);
+    for (field, value) in others {
+        let place = || format!("server {server:?}: tool {tool:?}: {field}");
+        match field.as_str() {
+            "outcome" | "repeat_window" => {}
+            _ => return Err(named(RuleError::UnknownField(field))),
+        }
+        let Some(text) = serde_json::from_str::<Option<String>>(value)? else { continue };
+        if field == "repeat_window" {
+            repeat_window = Some(duration(&place(), &text)?);
+        } else if !text.is_empty() {
+            said = Some(outcome(&text).map_err(|why| ContentError::Value(format!("{}: {why}", place())))?);
+        }
+    }
+    Ok(ToolRule { rule, outcome: said, repeat_window })
+}
+
+fn optional(field: &str, text: Option<String>) -> Result<Option<Duration>, ContentError> {
+    text.map(|text| duration(field, &text)).transpose()
+}
+
+fn duration(field: &str, text: &str) -> Result<Duration, ContentError> {
+    let parsed =
+        parse_go_duration(text).map_err(|error| ContentError::Duration { field: field.to_owned(), error })?;
+    parsed.to_std().ok_or_else(|| ContentError::Negative(field.to_owned()))
+}
+
+/// Whether a text is a name that no shell, terminal or path reads as more than a name.
+fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests;

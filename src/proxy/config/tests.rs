@@ -1,0 +1,180 @@
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+const MINIMAL: &str = r#"{"database":"runs.db","session":"s","servers":[{"name":"bank","command":["x"],"manifest":"m.json","rules":{"pay":{"side_effect":"remote_mutation"}}}]}"#;
+
+fn parse(text: &str) -> Result<Config, ContentError> {
+    Config::parse(text.as_bytes())
+}
+
+fn with(from: &str, to: &str) -> String {
+    assert!(MINIMAL.contains(from));
+    MINIMAL.replacen(from, to, 1)
+}
+
+#[test]
+fn what_is_left_out_takes_its_default() {
+    let config = parse(MINIMAL).unwrap();
+    assert_eq!(config.hold, Duration::from_secs(15));
+    assert_eq!(config.repeat_window, Duration::from_secs(600));
+    assert_eq!(config.max_pending, 5);
+    assert_eq!((config.approval_ttl, config.grant_ttl), (TTL_DEFAULT, TTL_DEFAULT));
+    assert_eq!(config.status_tool, "gate_status");
+    assert_eq!(config.lease_ttl, None);
+    assert_eq!(config.policy.outcome(SideEffect::RemoteMutation), Outcome::RequireApproval);
+    assert_eq!(config.policy.outcome(SideEffect::Destructive), Outcome::Deny);
+    let limits = config.limits();
+    assert_eq!((limits.max_steps, limits.max_consecutive_tool_failures, limits.loop_threshold), (3, 3, 3));
+    assert_eq!(limits.approval_ttl, 86_400_000_000_000);
+    assert_eq!(
+        parse(&with("\"session\"", "\"max_pending\":0,\"status_tool\":\"\",\"hold\":null,\"session\""))
+            .unwrap(),
+        config
+    );
+}
+
+#[test]
+fn every_field_is_read() {
+    let text = r#"{"database":"/d/runs.db","session":"A-b_9","policy":{"read_only":"require_approval"},"hold":"0s",
+        "repeat_window":"1h1m","max_pending":9,"approval_ttl":"2h","grant_ttl":"0s","status_tool":"st","lease_ttl":"3s",
+        "servers":[{"name":"a","command":["x","y"],"env":["A=b"],"inherit_env":["C"],"connect_timeout":"5s",
+            "default_timeout":"1.5s","manifest":"a.json","skip_path_check":true,
+            "rules":{"t":{"side_effect":"read_only","timeout":"2s","terminal":false,"description":"d","deny":["p"],
+                "fixed":{"q":1.50},"rename":"r","allow_hint_mismatch":true,"outcome":"deny","repeat_window":"0s"}}},
+          {"name":"b","endpoint":"https://x","manifest":"b.json","rules":{}}]}"#;
+    let config = parse(text).unwrap();
+    assert_eq!((config.hold, config.grant_ttl), (Duration::ZERO, Duration::ZERO));
+    assert_eq!(config.lease_ttl, Some(Duration::from_secs(3)));
+    assert_eq!(config.policy.outcome(SideEffect::ReadOnly), Outcome::RequireApproval);
+    let server = &config.servers[0];
+    assert_eq!(server.default_timeout, Some(Duration::from_millis(1500)));
+    assert!(server.skip_path_check);
+    let rule = &server.rules["t"];
+    assert_eq!((rule.outcome, rule.repeat_window), (Some(Outcome::Deny), Some(Duration::ZERO)));
+    assert_eq!(rule.rule.fixed["q"].as_str(), "1.50");
+    assert_eq!((config.window(Some(rule)), config.window(None)), (Duration::ZERO, Duration::from_secs(3660)));
+    assert_eq!(config.servers[1].endpoint.as_deref(), Some("https://x"));
+}
+
+#[test]
+fn what_is_unknown_or_unusable_is_refused() {
+    let cases = [
+        (with("\"session\"", "\"hold_for\":\"1s\",\"session\""), "hold_for"),
+        (with("\"name\":\"bank\"", "\"name\":\"bank\",\"manifets\":\"x\""), "manifets"),
+        (with("\"side_effect\"", "\"denny\":[\"to\"],\"side_effect\""), "denny"),
+        (format!("{MINIMAL}{{}}"), "usable"),
+        (with("\"session\"", "\"policy\":{\"read_only\":\"maybe\"},\"session\""), "maybe"),
+        (with("\"session\"", "\"policy\":{\"read_only\":\"abort\"},\"session\""), "abort"),
+        (with("\"session\"", "\"policy\":{\"writes\":\"allow\"},\"session\""), "writes"),
+        (with("\"session\"", "\"hold\":15,\"session\""), "15"),
+        (with("\"session\"", "\"hold\":\"15\",\"session\""), "hold"),
+        (with("\"session\"", "\"hold\":\"-1s\",\"session\""), "negative"),
+        (with("\"session\"", "\"max_pending\":-1,\"session\""), "max_pending"),
+        (with("\"session\"", "\"max_pending\":1.5,\"session\""), "1.5"),
+        (with("\"session\"", "\"lease_ttl\":\"1s\",\"session\""), "lease_ttl"),
+        (with("\"session\"", "\"status_tool\":\"a b\",\"session\""), "status_tool"),
+        (with("\"side_effect\"", "\"outcome\":\"ask\",\"side_effect\""), "ask"),
+        (with("\"side_effect\"", "\"timeout\":\"5\",\"side_effect\""), "timeout"),
+        (with("\"side_effect\"", "\"repeat_window\":\"-5s\",\"side_effect\""), "negative"),
+        (with("\"command\":[\"x\"]", "\"command\":[\"x\"],\"endpoint\":\"https://x\""), "exactly one"),
+        (with("\"command\":[\"x\"],", ""), "exactly one"),
+        (with("\"manifest\":\"m.json\",", ""), "manifest"),
+        (with("\"name\":\"bank\",", ""), "name"),
+        (with("\"database\":\"runs.db\",", ""), "database"),
+        (r#"{"database":"d","session":"s","servers":[]}"#.to_owned(), "at least one"),
+        (
+            with(r#""servers":["#, r#""servers":[{"name":"bank","command":["y"],"manifest":"n.json"},"#),
+            "twice",
+        ),
+    ];
+    for (text, named) in cases {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains(named), "{text}: {error}");
+    }
+}
+
+#[test]
+fn what_could_be_read_in_two_ways_is_refused() {
+    for text in [
+        with("\"session\":\"s\"", "\"session\":\"s\",\"session\":\"t\""),
+        with("\"side_effect\"", "\"side_effect\":\"read_only\",\"side_effect\""),
+        with("\"session\"", "\"max_pending\":1e-10000000,\"session\""),
+        with("\"session\":\"s\"", "\"session\":\"\\ud800\""),
+    ] {
+        assert!(matches!(parse(&text), Err(ContentError::Unusable(_))), "{text}");
+    }
+}
+
+#[test]
+fn a_session_is_a_plain_name() {
+    for session in ["", "a b", "../x", "a.b", "x;rm", "é", &"a".repeat(65)] {
+        let error = parse(&with(r#""session":"s""#, &format!(r#""session":"{session}""#))).unwrap_err();
+        assert!(error.to_string().contains("session"), "{session}: {error}");
+    }
+    parse(&with(r#""session":"s""#, &format!(r#""session":"{}""#, "a".repeat(64)))).unwrap();
+}
+
+#[test]
+fn relative_paths_start_at_the_files_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("proxy.json");
+    fs::write(&path, MINIMAL).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let config = Config::load(&path).unwrap();
+    assert_eq!(config.database, dir.path().join("runs.db"));
+    assert_eq!(config.servers[0].manifest, dir.path().join("m.json"));
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    let error = Config::load(&path).unwrap_err().to_string();
+    assert!(error.contains(path.to_str().unwrap()), "{error}");
+    assert!(matches!(Config::load(dir.path()), Err(ConfigError::File(OwnedError::NotRegular(_)))));
+}
+
+#[test]
+fn a_server_that_reaches_the_gates_files_is_refused_unless_told_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = parse(MINIMAL).unwrap();
+    config.database = dir.path().join("runs.db");
+    config.servers[0].manifest = dir.path().join("m.json");
+    config.servers[0].command = vec!["x".to_owned(), dir.path().to_str().unwrap().to_owned()];
+    let protected = config.protected(PathBuf::from("/"), None);
+    assert_eq!(config.check_reach(&protected).unwrap_err().server, "bank");
+    config.servers[0].skip_path_check = true;
+    config.check_reach(&protected).unwrap();
+}
+
+#[test]
+fn the_policys_identity_covers_what_its_decisions_depend_on_and_nothing_else() {
+    let id = |text: &str| parse(text).unwrap().policy_id();
+    let base = id(MINIMAL);
+    // The same value as the reference computes for this configuration.
+    assert_eq!(base, format!("agentrt-proxy/sha256:{}", sha256_hex(br#"{"policy":{"destructive":"deny","local_mutation":"allow","read_only":"allow","remote_mutation":"require_approval"},"servers":[{"name":"bank","rules":{"pay":{"side_effect":"remote_mutation"}}}]}"#)));
+    for same in [
+        with("\"session\"", "\"policy\":{\"read_only\":\"allow\"},\"session\""),
+        with("runs.db", "other.db"),
+        with(
+            "\"session\":\"s\"",
+            "\"session\":\"t\",\"hold\":\"1s\",\"repeat_window\":\"0s\",\"max_pending\":1,\"grant_ttl\":\"1s\"",
+        ),
+        with("\"command\":[\"x\"]", "\"endpoint\":\"https://x\",\"connect_timeout\":\"1s\""),
+        with(
+            "\"side_effect\"",
+            "\"timeout\":\"1s\",\"description\":\"d\",\"deny\":[\"x\"],\"repeat_window\":\"1s\",\"side_effect\"",
+        ),
+    ] {
+        assert_eq!(id(&same), base, "{same}");
+    }
+    for other in [
+        with("\"session\"", "\"policy\":{\"read_only\":\"deny\"},\"session\""),
+        with("remote_mutation", "destructive"),
+        with("\"side_effect\"", "\"outcome\":\"allow\",\"side_effect\""),
+        with("\"side_effect\"", "\"rename\":\"p\",\"side_effect\""),
+        with("\"side_effect\"", "\"fixed\":{\"a\":1.0},\"side_effect\""),
+        with("\"side_effect\"", "\"fixed\":{\"a\":1},\"side_effect\""),
+        with("\"name\":\"bank\"", "\"name\":\"bonk\""),
+        with(r#""pay":{"side_effect":"remote_mutation"}"#, ""),
+    ] {
+        assert_ne!(id(&other), base, "{other}");
+    }
+}
