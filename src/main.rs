@@ -5,6 +5,7 @@
 mod commands;
 mod error;
 mod exit;
+mod payments;
 mod text;
 
 use std::process::ExitCode;

@@ -124,7 +124,7 @@ impl Cli {
             Command::Doctor(args) => doctor::run(&args, &db, ui),
             Command::Explain(args) => explain::run(&args, ui),
             Command::Demo(args) => demo::run(&args, ui),
-            Command::PaymentServer(args) => payment_server::run(&args),
+            Command::PaymentServer(args) => payment_server::run(args),
         }
     }
 }
