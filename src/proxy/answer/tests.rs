@@ -1,3 +1,5 @@
+//! Tests of the answers: prefix, `isError`, and what a text may not contain.
+
 use serde_json::Value;
 
 use super::*;

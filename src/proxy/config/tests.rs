@@ -1,3 +1,5 @@
+//! Tests of the configuration: what is accepted, what is refused, and by which words.
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -1,3 +1,5 @@
+//! Tests of the front: what a host may send, and what it is told.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Tests of the rules across calls: one view of the index, one decision.
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Tests of how an attempt ended, by what was recorded of it.
+
 use std::sync::Arc;
 
 use super::*;
