@@ -1,113 +1,211 @@
-//! stub
-#![allow(missing_docs, clippy::all, dead_code, unused_variables, missing_debug_implementations)]
-use crate::address::Address;
-use holdpoint_core::{
-    approval::*, attempt::Ending, event::Event, ids::*, run::*, step::*, time::UnixNanos, transition::*,
-};
-use ractor::{Actor, ActorProcessingErr, ActorRef};
-use std::path::Path;
-use std::time::{Duration, Instant};
+//! The store: the record of every run in one SQLite file, with one writer and many readers.
+//!
+//! [`StoreWriter`] is the actor in front of the thread that owns the write connection. It only forwards: its handler
+//! never waits and never touches SQL. Sessions talk to a [`StoreClient`], which outlives writers; operator commands open
+//! an [`OperatorStore`] and need no actor. Everything that is SQL is below this folder, one table a file, and the
+//! values that are applied ([`Transition`](holdpoint_core::transition::Transition)) know nothing of it.
+//!
+//! Reading order: `schema` (the tables), `apply` and `guards` (one transition), `batch` (one transaction), `writer` (the
+//! thread), `generation` (restarts), `client` (what callers see).
+
+mod apply;
+mod approvals;
+mod batch;
+mod client;
+mod column;
+mod endings;
+mod events;
+mod fault;
+pub mod faults;
+mod files;
+mod generation;
+mod groups;
+mod guards;
+mod head;
+mod index;
+mod job;
+mod observe;
+mod open;
+mod operator;
+mod pages;
+mod queue;
+mod reader;
+mod room;
+mod runs;
+mod schema;
+mod specs;
+mod steps;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+
+use crate::clock::Clock;
+use faults::Faults;
+use observe::Counts;
+use queue::{CloseOnDrop, Item, Queue};
+use writer::Plan;
+
+pub use client::{CallPermit, Doors, StoreClient, Unavailable};
+pub use files::{Error as FileError, Insecurity};
+pub use generation::WriterGeneration;
+pub use groups::GroupStore;
+pub use head::Head;
+pub use job::{Applied, ApplyError, Job, Lane, NotApplied};
+pub use observe::Observation;
+pub use open::{BUSY, OpenError};
+pub use operator::{Answer, DecideError, OperatorStore, Verdict};
+pub use pages::{ListedRun, Page, TEXT_CHARS_MAX};
+pub use queue::{Barrier, Passed};
+pub use reader::{ReadError, Reader, ReaderPool};
+pub use schema::Error as SchemaError;
+
+/// New intents stop below this many free bytes, so that the outcomes of calls in flight still fit.
+pub const FREE_MIN: u64 = 16 << 20;
+
+/// How a database is opened for writing.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whether the proxy's index of calls is made. An embedder needs none.
+    pub proxy_index: bool,
+    /// How long another connection's lock is waited for.
+    pub busy: Duration,
+    /// Free bytes below which new intents stop.
+    pub free_min: u64,
+    /// Faults that a test has put in.
+    pub faults: Faults,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { proxy_index: true, busy: BUSY, free_min: FREE_MIN, faults: Faults::default() }
+    }
+}
+
+/// The actor in front of the writer's thread.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StoreWriter;
+
+/// What a writer is started with, the first time and every time after.
+#[derive(Debug, Clone)]
+pub struct Arguments {
+    /// The database file, made when it is missing.
+    pub path: PathBuf,
+    /// How it is opened.
+    pub options: Options,
+    /// The wall clock that leases are stamped with and judged by.
+    pub clock: Arc<dyn Clock>,
+    /// What all writers of this file share. The same value at every restart.
+    pub generation: WriterGeneration,
+}
+
+/// Why a writer did not start. It is the error that `pre_start` gives, to be had back with `downcast_ref`.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The file was refused.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The old thread still has the file open. The process must end: two writers would not know of each other.
+    #[error("start the writer: the one before it has not let go of the database; end this process")]
+    Stuck,
+    /// What an old writer left could not be made certain. The process must end if the disk had failed.
+    #[error("start the writer: make certain what the one before it wrote: {0}")]
+    Unsettled(#[source] rusqlite::Error),
+    /// A reader kept the log from being emptied after the disk had failed. The process must end.
+    #[error("start the writer: the log could not be emptied after the disk failed; end this process")]
+    LogInUse,
+    /// There is no thread to be had.
+    #[error("start the writer's thread: {0}")]
+    Thread(#[source] std::io::Error),
+    /// The thread ended while it opened the file.
+    #[error("start the writer: its thread ended while it opened the database")]
+    Ended,
+}
+
+impl StartError {
+    /// Whether trying again in this process can't help, or would be wrong.
+    pub fn must_end_process(&self) -> bool {
+        match self {
+            StartError::Stuck | StartError::LogInUse | StartError::Unsettled(_) => true,
+            StartError::Open(_) | StartError::Thread(_) | StartError::Ended => false,
+        }
+    }
+}
+
+/// What the writer takes.
 #[derive(Debug)]
 pub enum Msg {
-    X,
+    /// Apply a transition; the job answers its sender itself.
+    Apply(Job),
+    /// Answer when everything begun before is over.
+    Pass(Barrier),
+    /// Tell what was done.
+    Observe(RpcReplyPort<Observation>),
+    /// Hold the thread back before its next batch, or let it go on.
+    #[cfg(any(test, feature = "faults"))]
+    Hold(bool, RpcReplyPort<()>),
+    /// The thread serves no more.
+    ThreadDied(String),
 }
-#[derive(Debug, Clone, Copy)]
-pub struct StoreWriter;
-#[derive(Debug, Clone, Default)]
-pub struct Options;
-#[derive(Debug, Clone)]
-pub struct Arguments;
-#[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct OpenError;
-impl Arguments {
-    pub fn open(p: &Path, o: Options) -> Result<Self, OpenError> {
-        unimplemented!()
-    }
+
+/// The actor's side of its thread.
+#[derive(Debug)]
+pub struct State {
+    queue: CloseOnDrop,
+    counts: Arc<Counts>,
 }
-#[derive(Debug, Clone, serde::Serialize)]
-pub struct Observation {}
+
 impl Actor for StoreWriter {
     type Msg = Msg;
-    type State = ();
+    type State = State;
     type Arguments = Arguments;
-    async fn pre_start(&self, _: ActorRef<Msg>, _: Arguments) -> Result<(), ActorProcessingErr> {
-        Ok(())
+
+    async fn pre_start(&self, myself: ActorRef<Msg>, args: Arguments) -> Result<State, ActorProcessingErr> {
+        let start = args.generation.next().await.map_err(|_stuck| StartError::Stuck)?;
+        let queue = CloseOnDrop(Arc::new(Queue::default()));
+        let counts = Arc::new(Counts::of_generation(start.number));
+        let signals = writer::start(Plan {
+            path: args.path,
+            options: args.options,
+            clock: args.clock,
+            start,
+            queue: Arc::clone(&queue.0),
+            counts: Arc::clone(&counts),
+            generation: args.generation,
+        })
+        .map_err(StartError::Thread)?;
+        signals.opened.await.map_err(|_closed| StartError::Ended)??;
+        tokio::spawn(async move {
+            let why = signals.dead.await.unwrap_or_else(|_| "its thread is gone".to_owned());
+            // An actor that is gone already needs no news.
+            drop(myself.cast(Msg::ThreadDied(why)));
+        });
+        Ok(State { queue, counts })
     }
-}
-#[derive(Debug, Clone)]
-pub struct StoreClient;
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
-    Intent,
-    Outcome,
-}
-#[derive(Debug)]
-pub struct CallPermit;
-#[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct Unavailable;
-#[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct NotApplied;
-#[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct ReadError;
-#[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub enum ApplyError {
-    Refused(Refusal),
-    NotApplied(NotApplied),
-    InDoubt,
-}
-#[derive(Debug)]
-pub struct Applied {
-    pub events: Vec<Event>,
-    pub lease_expires_at: Option<UnixNanos>,
-    pub stamped_at: Instant,
-    pub durability: Durability,
-}
-pub struct Reader;
-impl Reader {
-    pub fn run(&self, _: &RunId) -> Result<Option<Run>, ReadError> {
-        todo!()
-    }
-    pub fn lease(&self, _: &RunId) -> Result<Option<Lease>, ReadError> {
-        todo!()
-    }
-    pub fn steps(&self, _: &RunId) -> Result<Vec<Step>, ReadError> {
-        todo!()
-    }
-    pub fn approvals(&self, _: &RunId) -> Result<Vec<Approval>, ReadError> {
-        todo!()
-    }
-    pub fn approval(&self, _: &RunId, _: &ApprovalId) -> Result<Option<Approval>, ReadError> {
-        todo!()
-    }
-    pub fn ending(&self, _: &StepId) -> Result<Option<Ending>, ReadError> {
-        todo!()
-    }
-}
-impl StoreClient {
-    pub fn new(a: Address<Msg>, w: &Arguments) -> Result<Self, OpenError> {
-        todo!()
-    }
-    pub async fn admit(&self) -> Result<CallPermit, Unavailable> {
-        todo!()
-    }
-    pub async fn apply(&self, l: Lane, t: Transition) -> Result<Applied, ApplyError> {
-        todo!()
-    }
-    pub async fn settle(&self, p: &Probe) -> Result<bool, ReadError> {
-        todo!()
-    }
-    pub async fn observe(&self, d: Duration) -> Option<Observation> {
-        todo!()
-    }
-    pub async fn read<T: Send + 'static>(
+
+    async fn handle(
         &self,
-        f: impl FnOnce(&Reader) -> Result<T, ReadError> + Send + 'static,
-    ) -> Result<T, ReadError> {
-        todo!()
+        _myself: ActorRef<Msg>,
+        msg: Msg,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match msg {
+            Msg::Apply(job) => state.queue.0.push(Item::Apply(job)),
+            Msg::Pass(barrier) => state.queue.0.push(Item::Barrier(barrier)),
+            Msg::Observe(reply) => drop(reply.send(state.counts.observe(&state.queue.0))),
+            #[cfg(any(test, feature = "faults"))]
+            Msg::Hold(held, reply) => {
+                state.queue.0.hold(held);
+                drop(reply.send(()));
+            }
+            Msg::ThreadDied(why) => return Err(format!("the writer's thread ended: {why}").into()),
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,190 @@
+//! Applying a transition: its guards, its rows, its events, inside a transaction that somebody else opened.
+//!
+//! Owns the order of writes and what is remembered between transactions: the chain's head, while SQLite says that
+//! nobody else wrote, and the specs known to be there. Never begins or commits. The writer's thread and the operator's
+//! commands apply through it, so that both write the same bytes.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use holdpoint_core::event::Event;
+use holdpoint_core::ids::SpecHash;
+use holdpoint_core::step::StepStatus;
+use holdpoint_core::time::UnixNanos;
+use holdpoint_core::transition::{
+    ApprovalWrite, LeaseTerms, LeaseWrite, RunWrite, StepWrite, Transition,
+};
+use rusqlite::Connection;
+
+use super::guards::{self, Halt};
+use super::head::{self, Head};
+use super::{approvals, endings, events, index, runs, specs, steps};
+
+/// Spec hashes that are remembered. Each saves a look-up; a process has as many as tools.
+const SPECS_KNOWN_MAX: usize = 4_096;
+
+/// The moment of a transaction's BEGIN, by the wall and by the clock that only moves forward.
+///
+/// The second is read first: who counts a lease's time from it stops too early rather than too late.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamp {
+    pub(super) monotonic: Instant,
+    pub(super) wall: UnixNanos,
+}
+
+/// What one transition came to.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) events: Vec<Event>,
+    pub(super) lease_expires_at: Option<UnixNanos>,
+}
+
+/// Applies transitions on one connection.
+#[derive(Debug, Default)]
+pub(super) struct Applier {
+    /// Changes when another connection committed; its value means nothing otherwise.
+    data_version: Option<i64>,
+    committed: Memory,
+    pending: Memory,
+}
+
+/// What is known of the file without reading it.
+#[derive(Debug, Clone, Default)]
+struct Memory {
+    head: Option<Head>,
+    specs: HashSet<SpecHash>,
+}
+
+/// Where a savepoint can go back to.
+#[derive(Debug)]
+pub(super) struct Mark(Option<Head>);
+
+impl Applier {
+    /// To be called right after each BEGIN.
+    pub(super) fn begun(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        let version: i64 = conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        if self.data_version != Some(version) {
+            self.committed.head = None;
+            self.data_version = Some(version);
+        }
+        self.pending.head.clone_from(&self.committed.head);
+        Ok(())
+    }
+
+    /// To be called after each COMMIT that succeeded.
+    pub(super) fn committed(&mut self) {
+        self.committed.head = self.pending.head.take();
+        self.committed.specs.extend(self.pending.specs.drain());
+        if self.committed.specs.len() > SPECS_KNOWN_MAX {
+            self.committed.specs.clear();
+        }
+    }
+
+    /// To be called after each ROLLBACK, and when it is not known whether a COMMIT succeeded.
+    pub(super) fn rolled_back(&mut self) {
+        self.pending = Memory::default();
+    }
+
+    /// Remembers where the transaction stands, for [`Applier::back_to`].
+    pub(super) fn mark(&self) -> Mark {
+        Mark(self.pending.head.clone())
+    }
+
+    /// To be called after each ROLLBACK TO a savepoint.
+    pub(super) fn back_to(&mut self, mark: Mark) {
+        self.pending.head = mark.0;
+        // Which of them came after the savepoint is not known; writing one twice does no harm.
+        self.pending.specs.clear();
+    }
+
+    /// The newest event, inside the transaction.
+    pub(super) fn head(&mut self, conn: &Connection) -> rusqlite::Result<Head> {
+        self.head_mut(conn).cloned()
+    }
+
+    fn head_mut(&mut self, conn: &Connection) -> rusqlite::Result<&mut Head> {
+        match &mut self.pending.head {
+            Some(head) => Ok(head),
+            empty => Ok(empty.insert(head::for_append(conn)?)),
+        }
+    }
+
+    /// Applies one transition, or refuses it before it has written anything.
+    pub(super) fn apply(&mut self, conn: &Connection, t: &Transition, stamp: Stamp) -> Result<Written, Halt> {
+        guards::judge(conn, t, stamp.wall)?;
+        // Rows in the order of their references: the run first.
+        let lease_expires_at = write_run(conn, t, stamp.wall)?;
+        for spec in &t.specs {
+            if !self.committed.specs.contains(&spec.hash) && self.pending.specs.insert(spec.hash.clone()) {
+                specs::keep(conn, spec)?;
+            }
+        }
+        for write in &t.steps {
+            write_step(conn, t, write)?;
+        }
+        for write in &t.approvals {
+            match write {
+                ApprovalWrite::Insert(approval) => approvals::insert(conn, approval)?,
+                ApprovalWrite::Decide(approval) => approvals::decide(conn, approval)?,
+            }
+        }
+        for ending in &t.endings {
+            endings::keep(conn, ending)?;
+        }
+        for write in &t.index {
+            index::write(conn, write)?;
+        }
+        let mut written = Written { events: Vec::with_capacity(t.events.len()), lease_expires_at };
+        for event in &t.events {
+            let head = self.head_mut(conn)?;
+            written.events.push(events::append(conn, head, event)?);
+        }
+        Ok(written)
+    }
+}
+
+fn expiry(terms: &LeaseTerms, now: UnixNanos) -> UnixNanos {
+    now.plus(terms.ttl)
+}
+
+/// Writes the run's row; gives the expiry of the lease that it took.
+fn write_run(conn: &Connection, t: &Transition, now: UnixNanos) -> rusqlite::Result<Option<UnixNanos>> {
+    match &t.run {
+        None => Ok(None),
+        Some(RunWrite::Insert { run, lease }) => {
+            let until = lease.as_ref().map(|terms| expiry(terms, now));
+            runs::insert(conn, run, lease.as_ref().map(|terms| &terms.owner).zip(until))?;
+            Ok(until)
+        }
+        Some(RunWrite::Update(update)) => {
+            let (change, until) = match &update.lease {
+                LeaseWrite::Keep => (None, None),
+                LeaseWrite::Clear => (Some(("", None)), None),
+                LeaseWrite::Take(terms) => {
+                    let until = Some(expiry(terms, now));
+                    (Some((terms.owner.as_str(), until)), until)
+                }
+            };
+            runs::update(conn, &t.run_id, update, change)?;
+            Ok(until)
+        }
+    }
+}
+
+fn write_step(conn: &Connection, t: &Transition, write: &StepWrite) -> rusqlite::Result<()> {
+    match write {
+        StepWrite::Insert(step) => steps::insert(conn, step),
+        StepWrite::Update(step) => steps::update(conn, step),
+        StepWrite::Outcome { step, status, observation, observation_hash, finished_at } => {
+            let observation = Some((observation.as_str(), observation_hash.as_str()));
+            let outcome = steps::Outcome { status: *status, observation, finished_at: *finished_at };
+            steps::end(conn, &t.run_id, step, &outcome)
+        }
+        StepWrite::OutcomeOfInFlight { observation, finished_at } => {
+            let observation = observation.as_ref().map(|(text, hash)| (text.as_str(), hash.as_str()));
+            let outcome =
+                steps::Outcome { status: StepStatus::Failed, observation, finished_at: *finished_at };
+            steps::end_in_flight(conn, &t.run_id, &outcome)
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The table of approvals: its statements, and a row as a value.
+
+use holdpoint_core::approval::{Approval, ApprovalStatus};
+use holdpoint_core::ids::{ApprovalHash, ApprovalId, RunId, StepId};
+use holdpoint_core::json::Json;
+use holdpoint_core::run::RunStatus;
+use holdpoint_core::time::UnixNanos;
+use holdpoint_core::tool::ToolRequest;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::column::{Columns, time_text};
+use super::runs::unknown;
+
+/// The columns of a whole approval, in the order that [`decode`] reads them.
+const COLUMNS: &str = "id, run_id, step_id, kind, capability_json, presentation_json, request_json, hash, status,
+    created_at, decided_at, decided_by, note, expires_at";
+
+/// An approval's status and hash, as stored.
+pub(super) fn standing(
+    conn: &Connection,
+    run: &RunId,
+    id: &ApprovalId,
+) -> rusqlite::Result<Option<(String, String)>> {
+    conn.prepare_cached("SELECT status, hash FROM approvals WHERE id = ? AND run_id = ?")?
+        .query_row((id.as_str(), run.as_str()), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
+}
+
+pub(super) fn insert(conn: &Connection, approval: &Approval) -> rusqlite::Result<()> {
+    conn.prepare_cached(&format!(
+        "INSERT INTO approvals ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    ))?
+    .execute(params![
+        approval.id.as_str(),
+        approval.run_id.as_str(),
+        approval.step_id.as_str(),
+        approval.kind,
+        or_empty_object(&approval.capability),
+        or_empty_object(&approval.presentation),
+        approval.request.as_ref().map(ToolRequest::to_json).unwrap_or_default(),
+        approval.hash.as_str(),
+        approval.status.as_str(),
+        approval.created_at.to_rfc3339(),
+        time_text(approval.decided_at),
+        approval.decided_by,
+        approval.note,
+        time_text(approval.expires_at),
+    ])
+    .map(|_| ())
+}
+
+pub(super) fn decide(conn: &Connection, approval: &Approval) -> rusqlite::Result<()> {
+    conn.prepare_cached("UPDATE approvals SET status = ?, decided_at = ?, decided_by = ?, note = ? WHERE id = ?")?
+        .execute(params![
+            approval.status.as_str(),
+            time_text(approval.decided_at),
+            approval.decided_by,
+            approval.note,
+            approval.id.as_str(),
+        ])
+        .map(|_| ())
+}
+
+fn or_empty_object(json: &Json) -> &str {
+    if json.is_blank() { "{}" } else { json.as_str() }
+}
+
+/// The approvals of a run, in the order in which they were asked for.
+pub(super) fn of_run(conn: &Connection, run: &RunId) -> rusqlite::Result<Vec<Approval>> {
+    conn.prepare_cached(&format!("SELECT {COLUMNS} FROM approvals WHERE run_id = ? ORDER BY rowid"))?
+        .query_map([run.as_str()], |row| Ok(decode(row)))?
+        .collect()
+}
+
+pub(super) fn get(conn: &Connection, run: &RunId, id: &ApprovalId) -> rusqlite::Result<Option<Approval>> {
+    conn.prepare_cached(&format!("SELECT {COLUMNS} FROM approvals WHERE id = ? AND run_id = ?"))?
+        .query_row((id.as_str(), run.as_str()), |row| Ok(decode(row)))
+        .optional()
+}
+
+/// Every pending approval of a waiting run, oldest first.
+pub(super) fn pending(conn: &Connection) -> rusqlite::Result<Vec<(RunId, ApprovalId)>> {
+    conn.prepare_cached(
+        "SELECT a.run_id, a.id FROM approvals a JOIN runs r ON r.id = a.run_id
+         WHERE a.status = ? AND r.status = ? ORDER BY a.rowid",
+    )?
+    .query_map((ApprovalStatus::Pending.as_str(), RunStatus::WaitingForApproval.as_str()), |row| {
+        let mut c = Columns::of(row);
+        Ok((RunId::from(c.text(0, "run_id")), ApprovalId::from(c.text(1, "id"))))
+    })?
+    .collect()
+}
+
+/// Reads the fourteen [`COLUMNS`].
+pub(super) fn decode(row: &Row<'_>) -> Approval {
+    let mut c = Columns::of(row);
+    let status_text = c.text(8, "status");
+    let status = ApprovalStatus::parse(&status_text).unwrap_or_else(|| {
+        c.blame("status", unknown(&status_text));
+        // Of the four the one that lets nothing run.
+        ApprovalStatus::Expired
+    });
+    let request = c.decoded(6, "request", ToolRequest::parse);
+    if request.is_none() {
+        c.blame("request", "there is none that can be read");
+    }
+    Approval {
+        id: ApprovalId::from(c.text(0, "id")),
+        run_id: RunId::from(c.text(1, "run_id")),
+        step_id: StepId::from(c.text(2, "step_id")),
+        kind: c.text(3, "kind"),
+        capability: Json::trusted(c.text(4, "capability_json")),
+        presentation: Json::trusted(c.text(5, "presentation_json")),
+        request,
+        hash: ApprovalHash::from(c.text(7, "hash")),
+        status,
+        created_at: c.time(9, "created_at").unwrap_or(UnixNanos::from_nanos(0)),
+        decided_at: c.time(10, "decided_at"),
+        decided_by: c.text(11, "decided_by"),
+        note: c.text(12, "note"),
+        expires_at: c.time(13, "expires_at"),
+        decode_error: c.finish(),
+    }
+}

@@ -1,0 +1,211 @@
+//! What sessions hold of the store: a handle that outlives writers.
+//!
+//! Owns the deadlines of every ask, the door for new calls, and the difference between an error after which nothing was
+//! written and one after which only the record can tell. Never holds a writer's address longer than one message: the
+//! supervisor fills a cell with the current one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdpoint_core::transition::{Probe, Transition};
+use ractor::ActorRef;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::time::timeout;
+
+use super::job::{ApplyError, Job, Lane, NotApplied, Outcome, Pending};
+use super::queue::{Barrier, Passed};
+use super::reader::{ReadError, Reader, ReaderPool};
+use super::{Applied, Msg, Observation};
+use crate::clock;
+
+/// Calls that may be between their two commits at one time. More would only wait at the disk, in memory.
+const CALLS_MAX: usize = 512;
+/// How long a call waits at the door.
+const DOOR: Duration = Duration::from_secs(5);
+/// How long an intent may wait for its turn.
+const INTENT: Duration = Duration::from_secs(10);
+/// How long an outcome is tried.
+const OUTCOME: Duration = Duration::from_secs(10);
+/// How long a begun transaction may take before its sender counts it as in doubt: a lock, a slow sync, with room.
+const BEGUN: Duration = Duration::from_secs(20);
+/// How long a doubt waits for a writer that can settle it.
+const SETTLE: Duration = Duration::from_secs(20);
+/// How long a diagnosis waits.
+const OBSERVE: Duration = Duration::from_secs(2);
+
+/// No place became free at the door in time. Nothing was executed and nothing recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("admit the call: {CALLS_MAX} calls were being recorded for {} s; try again", DOOR.as_secs())]
+pub struct Unavailable;
+
+/// The place of one call, which covers both of its commits.
+#[derive(Debug)]
+pub struct CallPermit {
+    _place: OwnedSemaphorePermit,
+}
+
+/// The doors of one process, shared by every client of its store.
+#[derive(Debug, Clone)]
+pub struct Doors {
+    calls: Arc<Semaphore>,
+}
+
+impl Doors {
+    /// Doors that let `calls` calls in at one time.
+    pub fn new(calls: usize) -> Doors {
+        Doors { calls: Arc::new(Semaphore::new(calls)) }
+    }
+}
+
+impl Default for Doors {
+    fn default() -> Doors {
+        Doors::new(CALLS_MAX)
+    }
+}
+
+/// The store as sessions see it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct StoreClient {
+    address: watch::Receiver<Option<ActorRef<Msg>>>,
+    reader: ReaderPool,
+    doors: Doors,
+}
+
+impl StoreClient {
+    /// A client of whatever writer `address` names.
+    pub fn new(
+        address: watch::Receiver<Option<ActorRef<Msg>>>,
+        reader: ReaderPool,
+        doors: Doors,
+    ) -> StoreClient {
+        StoreClient { address, reader, doors }
+    }
+
+    /// Lets one call in, waiting at most five seconds.
+    pub async fn admit(&self) -> Result<CallPermit, Unavailable> {
+        match timeout(DOOR, Arc::clone(&self.doors.calls).acquire_owned()).await {
+            Ok(Ok(place)) => Ok(CallPermit { _place: place }),
+            // Nobody closes the semaphore.
+            Ok(Err(_)) | Err(_) => Err(Unavailable),
+        }
+    }
+
+    /// Commits a transition. It returns when that is as durable as it asks.
+    ///
+    /// An intent that finds no writer is not applied. An outcome is tried for ten seconds, across a restart of the
+    /// writer too, as long as it is known that nothing was written. Dropping the future abandons what has not begun.
+    pub async fn apply(&self, lane: Lane, transition: Transition) -> Result<Applied, ApplyError> {
+        let transition = Arc::new(transition);
+        let mut address = self.address.clone();
+        let start_by = clock::monotonic()
+            + match lane {
+                Lane::Intent => INTENT,
+                Lane::Outcome => OUTCOME,
+            };
+        loop {
+            let current = address.borrow_and_update().clone();
+            let outcome = match current {
+                Some(writer) => {
+                    let (job, pending) = Job::new(Arc::clone(&transition), lane, start_by);
+                    match writer.cast(Msg::Apply(job)) {
+                        Ok(()) => reply(pending, start_by).await,
+                        Err(_gone) => Err(NotApplied::Down.into()),
+                    }
+                }
+                None => Err(NotApplied::Down.into()),
+            };
+            match (outcome, lane) {
+                (Err(ApplyError::NotApplied(NotApplied::Down)), Lane::Outcome) => {
+                    if !another(&mut address, start_by).await {
+                        return Err(NotApplied::Down.into());
+                    }
+                }
+                (outcome, Lane::Intent | Lane::Outcome) => return outcome,
+            }
+        }
+    }
+
+    /// Says what became of a write whose reply was lost: whether its event is in the record.
+    ///
+    /// It waits, at most twenty seconds, for a writer behind which nothing that was begun earlier is still open.
+    pub async fn settle(&self, probe: &Probe) -> Result<bool, ReadError> {
+        self.pass(false, SETTLE).await.map_err(|_| ReadError::Unsettled)?;
+        let probe = probe.clone();
+        self.read(move |reader| reader.holds(&probe)).await
+    }
+
+    /// Makes everything durable that is committed, and says up to where. What leaves the machine as evidence must be
+    /// at or below that.
+    pub async fn sync(&self) -> Result<Passed, NotApplied> {
+        self.pass(true, SETTLE).await
+    }
+
+    /// Reads one snapshot on a blocking thread.
+    pub async fn read<T, F>(&self, read: F) -> Result<T, ReadError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Reader<'_>) -> Result<T, ReadError> + Send + 'static,
+    {
+        self.reader.read(read).await
+    }
+
+    /// What the writer has done; none while there is no writer to ask.
+    pub async fn observe(&self) -> Option<Observation> {
+        let writer = self.address.borrow().clone()?;
+        match writer.call(Msg::Observe, Some(OBSERVE)).await {
+            Ok(ractor::rpc::CallResult::Success(observation)) => Some(observation),
+            Ok(ractor::rpc::CallResult::Timeout | ractor::rpc::CallResult::SenderError) | Err(_) => None,
+        }
+    }
+
+    /// Passes a barrier, trying writer after writer.
+    async fn pass(&self, synced: bool, within: Duration) -> Result<Passed, NotApplied> {
+        let mut address = self.address.clone();
+        let until = clock::monotonic() + within;
+        loop {
+            let current = address.borrow_and_update().clone();
+            if let Some(writer) = current {
+                let (send, receive) = oneshot::channel();
+                if writer.cast(Msg::Pass(Barrier { synced, reply: send })).is_ok() {
+                    match timeout(left(until), receive).await {
+                        Ok(Ok(Ok(passed))) => return Ok(passed),
+                        Ok(Ok(Err(NotApplied::Down)) | Err(_)) => {}
+                        Ok(Ok(Err(why))) => return Err(why),
+                        Err(_elapsed) => return Err(NotApplied::Deadline),
+                    }
+                }
+            }
+            if !another(&mut address, until).await {
+                return Err(NotApplied::Down);
+            }
+        }
+    }
+}
+
+/// Waits for the answer to a job that was sent.
+async fn reply(mut pending: Pending, start_by: Instant) -> Outcome {
+    let answered = |answer: Result<Outcome, oneshot::error::RecvError>| match answer {
+        Ok(outcome) => outcome,
+        Err(_dropped) => Err(ApplyError::InDoubt),
+    };
+    if let Ok(answer) = timeout(left(start_by), &mut pending.reply).await {
+        return answered(answer);
+    }
+    if pending.ticket.abandon() {
+        return Err(NotApplied::Deadline.into());
+    }
+    match timeout(BEGUN, &mut pending.reply).await {
+        Ok(answer) => answered(answer),
+        Err(_elapsed) => Err(ApplyError::InDoubt),
+    }
+}
+
+/// Waits for another writer than the last one seen. False when none came in time.
+async fn another(address: &mut watch::Receiver<Option<ActorRef<Msg>>>, until: Instant) -> bool {
+    matches!(timeout(left(until), address.changed()).await, Ok(Ok(())))
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(clock::monotonic())
+}
+

@@ -1,0 +1,79 @@
+//! What outlives one writer: the thread that it left behind, and why that ended.
+//!
+//! Given again to every writer of the same file in one process. The restart rule stands here: a new thread opens the
+//! file only after the old one is gone, else two would write, and what an old one began could still be committed after
+//! somebody read that it was not.
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::queue::Queue;
+use crate::clock::lock;
+
+/// How long an old thread may take to end. Longer than any wait of its own: for a lock, and for a sync.
+const OLD_THREAD: Duration = Duration::from_secs(10);
+
+/// The record that all writers of one file share.
+#[derive(Debug, Clone, Default)]
+pub struct WriterGeneration(Arc<Mutex<Record>>);
+
+#[derive(Debug, Default)]
+struct Record {
+    number: u64,
+    running: Option<Running>,
+    /// Whether the last thread saw reading, writing or syncing fail.
+    disk_failed: bool,
+}
+
+#[derive(Debug)]
+struct Running {
+    queue: Arc<Queue>,
+    thread: JoinHandle<()>,
+    /// Closed when the thread has let go of its connection.
+    ended: oneshot::Receiver<()>,
+}
+
+/// What a writer must do before it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Start {
+    /// One for the first writer of the process.
+    pub(super) number: u64,
+    /// Whether recovery from the disk may disagree with what live connections saw, so that the log must be emptied.
+    pub(super) empty_log: bool,
+}
+
+/// The old thread has not ended in time.
+#[derive(Debug)]
+pub(super) struct Stuck;
+
+impl WriterGeneration {
+    /// Waits for the old thread, if there is one, and begins a new generation.
+    pub(super) async fn next(&self) -> Result<Start, Stuck> {
+        let running = lock(&self.0).running.take();
+        if let Some(mut running) = running {
+            running.queue.close();
+            if tokio::time::timeout(OLD_THREAD, &mut running.ended).await.is_err() {
+                lock(&self.0).running = Some(running);
+                return Err(Stuck);
+            }
+            // It has nothing left to do but return; what it panicked with was caught inside.
+            drop(running.thread.join());
+        }
+        let mut record = lock(&self.0);
+        record.number += 1;
+        Ok(Start { number: record.number, empty_log: record.disk_failed })
+    }
+
+    /// Notes the thread that was started.
+    pub(super) fn started(&self, queue: Arc<Queue>, thread: JoinHandle<()>, ended: oneshot::Receiver<()>) {
+        lock(&self.0).running = Some(Running { queue, thread, ended });
+    }
+
+    /// Notes how the thread ended. A failure of the disk stands until a writer has emptied the log.
+    pub(super) fn disk_failed(&self, failed: bool) {
+        lock(&self.0).disk_failed = failed;
+    }
+}

@@ -1,0 +1,167 @@
+//! The tables: what a file must hold before anybody reads or writes it, and how older files get there.
+//!
+//! Owns the versions and the order of migrations; the statements themselves stand in [`runtime`], [`index`] and
+//! [`own`], one file for each of the three sets of tables. Everything pending runs in one IMMEDIATE transaction that
+//! reads the versions first, so that of two first openers the second finds the work done. Operator commands only ever
+//! call [`refuse_foreign_code`] and [`require_current`].
+
+mod index;
+mod own;
+mod runtime;
+
+use std::path::{Path, PathBuf};
+
+use holdpoint_core::time::UnixNanos;
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+
+use super::head;
+
+pub(super) use runtime::VERSION;
+
+/// Why the tables of a file are not what this build works on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A trigger or a view would run its author's SQL inside our statements.
+    #[error("open {}: its schema has the {kind} {name:?}, which nobody here made; drop it if it is yours", path.display())]
+    ForeignCode {
+        /// The file.
+        path: PathBuf,
+        /// `trigger` or `view`.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+    /// A newer build migrated it.
+    #[error(
+        "open {}: its {tables} are at version {found} and this build knows {known}; use the newer build that \
+         migrated it", path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Which set of tables.
+        tables: &'static str,
+        /// The file's version.
+        found: i64,
+        /// Ours.
+        known: i64,
+    },
+    /// It was never migrated to this build's version, and whoever opens it may not do so.
+    #[error(
+        "open {}: its tables are at version {found} and this build reads version {known}; start the program that \
+         writes it once, in a version that migrates it", path.display()
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// The file's version.
+        found: i64,
+        /// Ours.
+        known: i64,
+    },
+    /// It has no migrations table.
+    #[error("open {}: it is an SQLite database, but not one of agent runs; name another file", path.display())]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// SQLite refused.
+    #[error(transparent)]
+    Sql(#[from] rusqlite::Error),
+}
+
+/// One set of tables with a migrations table of its own.
+struct Tables {
+    /// What an error calls them.
+    what: &'static str,
+    /// Makes the migrations table, unless it is there.
+    base: &'static str,
+    /// The newest version that was applied.
+    current: &'static str,
+    /// Notes a version as applied.
+    note: &'static str,
+    /// How `applied_at` is stored.
+    stamp: fn(UnixNanos) -> rusqlite::types::Value,
+    /// The migrations, from version 1.
+    steps: &'static [&'static str],
+    /// What a migration does beside its statements.
+    after: fn(&Connection, version: i64, now: UnixNanos) -> rusqlite::Result<()>,
+}
+
+/// Refuses a file whose schema would run somebody else's SQL. Touches no table.
+pub(super) fn refuse_foreign_code(conn: &Connection, path: &Path) -> Result<(), Error> {
+    let found = conn
+        .query_row("SELECT type, name FROM sqlite_schema WHERE type IN ('trigger', 'view') LIMIT 1", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    match found {
+        Some((kind, name)) => Err(Error::ForeignCode { path: path.to_owned(), kind, name }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a file whose runtime tables are not exactly this build's. Writes nothing.
+pub(super) fn require_current(conn: &Connection, path: &Path) -> Result<(), Error> {
+    let path = || path.to_owned();
+    if !has_table(conn, "schema_migrations")? {
+        return Err(Error::NotOurs { path: path() });
+    }
+    let found: i64 = conn.query_row(runtime::TABLES.current, [], |row| row.get(0))?;
+    let known = VERSION;
+    match found.cmp(&known) {
+        std::cmp::Ordering::Less => Err(Error::Older { path: path(), found, known }),
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Greater => {
+            Err(Error::Newer { path: path(), tables: runtime::TABLES.what, found, known })
+        }
+    }
+}
+
+/// Brings a file to this build's versions, in one transaction.
+pub(super) fn migrate(
+    conn: &mut Connection,
+    path: &Path,
+    proxy_index: bool,
+    now: UnixNanos,
+) -> Result<(), Error> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    apply(&tx, path, &runtime::TABLES, VERSION, now)?;
+    if proxy_index {
+        apply(&tx, path, &index::TABLES, i64::MAX, now)?;
+    }
+    apply(&tx, path, &own::TABLES, i64::MAX, now)?;
+    Ok(tx.commit()?)
+}
+
+fn apply(conn: &Connection, path: &Path, tables: &Tables, upto: i64, now: UnixNanos) -> Result<(), Error> {
+    conn.execute_batch(tables.base)?;
+    let current: i64 = conn.query_row(tables.current, [], |row| row.get(0))?;
+    let known = i64::try_from(tables.steps.len()).unwrap_or(i64::MAX);
+    if current > known {
+        return Err(Error::Newer { path: path.to_owned(), tables: tables.what, found: current, known });
+    }
+    for (version, step) in (1..).zip(tables.steps).filter(|(version, _)| (current + 1..=upto).contains(version)) {
+        conn.execute_batch(step)?;
+        conn.execute(tables.note, (version, (tables.stamp)(now)))?;
+        (tables.after)(conn, version, now)?;
+    }
+    Ok(())
+}
+
+/// Whether a table of this name is there.
+pub(super) fn has_table(conn: &Connection, name: &str) -> rusqlite::Result<bool> {
+    conn.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?)", [name], |row| {
+        row.get(0)
+    })
+}
+
+fn nothing_more(_: &Connection, _: i64, _: UnixNanos) -> rusqlite::Result<()> {
+    Ok(())
+}
+
+/// A file as an older version left it.
+#[cfg(test)]
+pub(super) fn migrate_runtime_upto(conn: &Connection, upto: i64, now: UnixNanos) -> Result<(), Error> {
+    apply(conn, Path::new("old.db"), &runtime::TABLES, upto, now)
+}
