@@ -102,7 +102,7 @@ impl Tree {
         let (lease_cell, lease_address) = Address::vacant();
         let (approval_cell, approval_address) = Address::vacant();
         let writer = store::Arguments::open(&spec.database, spec.store)?;
-        let store = StoreClient::new(store_address, &writer)?;
+        let store = StoreClient::new(store_address, &writer);
         let sessions = LiveSessions::default();
         let recover = Arc::new(OnceLock::new());
         let leases = lease::Arguments {

@@ -11,9 +11,7 @@ use holdpoint_core::event::Event;
 use holdpoint_core::ids::SpecHash;
 use holdpoint_core::step::StepStatus;
 use holdpoint_core::time::UnixNanos;
-use holdpoint_core::transition::{
-    ApprovalWrite, LeaseTerms, LeaseWrite, RunWrite, StepWrite, Transition,
-};
+use holdpoint_core::transition::{ApprovalWrite, LeaseTerms, LeaseWrite, RunWrite, StepWrite, Transition};
 use rusqlite::Connection;
 
 use super::guards::{self, Halt};

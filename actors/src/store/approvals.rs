@@ -12,7 +12,8 @@ use super::column::{Columns, time_text};
 use super::runs::unknown;
 
 /// The columns of a whole approval, in the order that [`decode`] reads them.
-const COLUMNS: &str = "id, run_id, step_id, kind, capability_json, presentation_json, request_json, hash, status,
+const COLUMNS: &str =
+    "id, run_id, step_id, kind, capability_json, presentation_json, request_json, hash, status,
     created_at, decided_at, decided_by, note, expires_at";
 
 /// An approval's status and hash, as stored.
@@ -50,15 +51,17 @@ pub(super) fn insert(conn: &Connection, approval: &Approval) -> rusqlite::Result
 }
 
 pub(super) fn decide(conn: &Connection, approval: &Approval) -> rusqlite::Result<()> {
-    conn.prepare_cached("UPDATE approvals SET status = ?, decided_at = ?, decided_by = ?, note = ? WHERE id = ?")?
-        .execute(params![
-            approval.status.as_str(),
-            time_text(approval.decided_at),
-            approval.decided_by,
-            approval.note,
-            approval.id.as_str(),
-        ])
-        .map(|_| ())
+    conn.prepare_cached(
+        "UPDATE approvals SET status = ?, decided_at = ?, decided_by = ?, note = ? WHERE id = ?",
+    )?
+    .execute(params![
+        approval.status.as_str(),
+        time_text(approval.decided_at),
+        approval.decided_by,
+        approval.note,
+        approval.id.as_str(),
+    ])
+    .map(|_| ())
 }
 
 fn or_empty_object(json: &Json) -> &str {

@@ -75,7 +75,9 @@ impl Connected {
 
     /// Copies the whole log into the database, syncs it and empties the log. False when a reader was in the way.
     pub(super) fn checkpoint_truncate(&self) -> rusqlite::Result<bool> {
-        self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)).map(|busy| busy == 0)
+        self.conn
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
+            .map(|busy| busy == 0)
     }
 
     /// Makes closing the connection leave the log as it is.

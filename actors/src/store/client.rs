@@ -15,7 +15,8 @@ use tokio::time::timeout;
 use super::job::{ApplyError, Job, Lane, NotApplied, Outcome, Pending};
 use super::queue::{Barrier, Passed};
 use super::reader::{ReadError, Reader, ReaderPool};
-use super::{Applied, Msg, Observation};
+use super::{Applied, Arguments, Msg, Observation};
+use crate::address::Address;
 use crate::clock;
 
 /// Calls that may be between their two commits at one time. More would only wait at the disk, in memory.
@@ -30,8 +31,6 @@ const OUTCOME: Duration = Duration::from_secs(10);
 const BEGUN: Duration = Duration::from_secs(20);
 /// How long a doubt waits for a writer that can settle it.
 const SETTLE: Duration = Duration::from_secs(20);
-/// How long a diagnosis waits.
-const OBSERVE: Duration = Duration::from_secs(2);
 
 /// No place became free at the door in time. Nothing was executed and nothing recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -44,46 +43,24 @@ pub struct CallPermit {
     _place: OwnedSemaphorePermit,
 }
 
-/// The doors of one process, shared by every client of its store.
-#[derive(Debug, Clone)]
-pub struct Doors {
-    calls: Arc<Semaphore>,
-}
-
-impl Doors {
-    /// Doors that let `calls` calls in at one time.
-    pub fn new(calls: usize) -> Doors {
-        Doors { calls: Arc::new(Semaphore::new(calls)) }
-    }
-}
-
-impl Default for Doors {
-    fn default() -> Doors {
-        Doors::new(CALLS_MAX)
-    }
-}
-
 /// The store as sessions see it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct StoreClient {
-    address: watch::Receiver<Option<ActorRef<Msg>>>,
+    address: Address<Msg>,
     reader: ReaderPool,
-    doors: Doors,
+    /// The door: shared by every clone.
+    calls: Arc<Semaphore>,
 }
 
 impl StoreClient {
     /// A client of whatever writer `address` names.
-    pub fn new(
-        address: watch::Receiver<Option<ActorRef<Msg>>>,
-        reader: ReaderPool,
-        doors: Doors,
-    ) -> StoreClient {
-        StoreClient { address, reader, doors }
+    pub fn new(address: Address<Msg>, writer: &Arguments) -> StoreClient {
+        StoreClient { address, reader: writer.reader(), calls: Arc::new(Semaphore::new(CALLS_MAX)) }
     }
 
     /// Lets one call in, waiting at most five seconds.
     pub async fn admit(&self) -> Result<CallPermit, Unavailable> {
-        match timeout(DOOR, Arc::clone(&self.doors.calls).acquire_owned()).await {
+        match timeout(DOOR, Arc::clone(&self.calls).acquire_owned()).await {
             Ok(Ok(place)) => Ok(CallPermit { _place: place }),
             // Nobody closes the semaphore.
             Ok(Err(_)) | Err(_) => Err(Unavailable),
@@ -96,7 +73,7 @@ impl StoreClient {
     /// writer too, as long as it is known that nothing was written. Dropping the future abandons what has not begun.
     pub async fn apply(&self, lane: Lane, transition: Transition) -> Result<Applied, ApplyError> {
         let transition = Arc::new(transition);
-        let mut address = self.address.clone();
+        let mut address = self.address.cell();
         let start_by = clock::monotonic()
             + match lane {
                 Lane::Intent => INTENT,
@@ -149,18 +126,14 @@ impl StoreClient {
         self.reader.read(read).await
     }
 
-    /// What the writer has done; none while there is no writer to ask.
-    pub async fn observe(&self) -> Option<Observation> {
-        let writer = self.address.borrow().clone()?;
-        match writer.call(Msg::Observe, Some(OBSERVE)).await {
-            Ok(ractor::rpc::CallResult::Success(observation)) => Some(observation),
-            Ok(ractor::rpc::CallResult::Timeout | ractor::rpc::CallResult::SenderError) | Err(_) => None,
-        }
+    /// What the writer has done; none when it does not say so in time.
+    pub async fn observe(&self, within: Duration) -> Option<Observation> {
+        self.address.ask(within, Msg::Observe).await.ok()
     }
 
     /// Passes a barrier, trying writer after writer.
     async fn pass(&self, synced: bool, within: Duration) -> Result<Passed, NotApplied> {
-        let mut address = self.address.clone();
+        let mut address = self.address.cell();
         let until = clock::monotonic() + within;
         loop {
             let current = address.borrow_and_update().clone();
@@ -208,4 +181,3 @@ async fn another(address: &mut watch::Receiver<Option<ActorRef<Msg>>>, until: In
 fn left(until: Instant) -> Duration {
     until.saturating_duration_since(clock::monotonic())
 }
-

@@ -90,8 +90,3 @@ impl<'a, 'stmt> Columns<'a, 'stmt> {
 pub(super) fn time_text(time: Option<UnixNanos>) -> String {
     time.map(UnixNanos::to_rfc3339).unwrap_or_default()
 }
-
-/// The stored form of JSON or an id that may be missing.
-pub(super) fn text_or_empty<T: AsRef<str>>(text: Option<&T>) -> &str {
-    text.map_or("", AsRef::as_ref)
-}

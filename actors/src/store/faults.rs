@@ -83,7 +83,7 @@ pub use armed::{Act, Faults};
 /// No faults.
 #[cfg(not(any(test, feature = "faults")))]
 #[derive(Debug, Clone, Default)]
-pub struct Faults;
+pub struct Faults(());
 
 #[cfg(not(any(test, feature = "faults")))]
 impl Faults {

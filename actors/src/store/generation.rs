@@ -18,7 +18,7 @@ const OLD_THREAD: Duration = Duration::from_secs(10);
 
 /// The record that all writers of one file share.
 #[derive(Debug, Clone, Default)]
-pub struct WriterGeneration(Arc<Mutex<Record>>);
+pub(super) struct WriterGeneration(Arc<Mutex<Record>>);
 
 #[derive(Debug, Default)]
 struct Record {

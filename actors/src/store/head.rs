@@ -38,17 +38,21 @@ pub(super) fn for_append(conn: &Connection) -> rusqlite::Result<Head> {
 
 /// The newest event.
 pub(super) fn newest(conn: &Connection) -> rusqlite::Result<Head> {
-    conn.query_row("SELECT seq, substr(hash, 1, ?) FROM events ORDER BY seq DESC LIMIT 1", [hash_chars()], |row| {
-        Ok(Head { seq: row.get(0)?, hash: row.get(1)? })
-    })
+    conn.query_row(
+        "SELECT seq, substr(hash, 1, ?) FROM events ORDER BY seq DESC LIMIT 1",
+        [hash_chars()],
+        |row| Ok(Head { seq: row.get(0)?, hash: row.get(1)? }),
+    )
     .optional()
     .map(Option::unwrap_or_default)
 }
 
 /// The stored hash of one event.
 pub(super) fn hash_of(conn: &Connection, seq: i64) -> rusqlite::Result<Option<String>> {
-    conn.query_row("SELECT substr(hash, 1, ?) FROM events WHERE seq = ?", (hash_chars(), seq), |row| row.get(0))
-        .optional()
+    conn.query_row("SELECT substr(hash, 1, ?) FROM events WHERE seq = ?", (hash_chars(), seq), |row| {
+        row.get(0)
+    })
+    .optional()
 }
 
 /// Gives every event its hash, from an empty one on: the same events always get the same hashes.
@@ -58,7 +62,8 @@ pub(super) fn backfill(conn: &Connection) -> rusqlite::Result<()> {
         let page = page(conn, from, i64::MAX)?;
         for link in &page {
             previous = link.hash_after(conn, &previous)?;
-            conn.prepare_cached("UPDATE events SET hash = ? WHERE seq = ?")?.execute((&previous, link.seq))?;
+            conn.prepare_cached("UPDATE events SET hash = ? WHERE seq = ?")?
+                .execute((&previous, link.seq))?;
         }
         match page.last() {
             Some(last) if page.len() == PAGE => from = last.seq.saturating_add(1),
@@ -115,9 +120,7 @@ struct Field {
 fn page(conn: &Connection, from: i64, to: i64) -> rusqlite::Result<Vec<Link>> {
     let mut sql = format!("SELECT seq, CAST(substr(hash, 1, {HASH_CHARS_MAX}) AS BLOB)");
     for field in FIELDS {
-        sql.push_str(&format!(
-            ", length(CAST({field} AS BLOB)), substr(CAST({field} AS BLOB), 1, {INLINE})"
-        ));
+        sql.push_str(&format!(", length(CAST({field} AS BLOB)), substr(CAST({field} AS BLOB), 1, {INLINE})"));
     }
     sql.push_str(" FROM events WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT ?");
     let mut statement = conn.prepare_cached(&sql)?;
@@ -166,8 +169,7 @@ impl Link {
 /// Bytes of a field from `offset` on, at least one.
 fn chunk(conn: &Connection, field: &str, seq: i64, offset: i64) -> rusqlite::Result<Vec<u8>> {
     let sql = format!("SELECT substr(CAST({field} AS BLOB), ?, ?) FROM events WHERE seq = ?");
-    let chunk: Vec<u8> =
-        conn.prepare_cached(&sql)?.query_row((offset + 1, CHUNK, seq), |row| row.get(0))?;
+    let chunk: Vec<u8> = conn.prepare_cached(&sql)?.query_row((offset + 1, CHUNK, seq), |row| row.get(0))?;
     // The length and the bytes are read in one transaction, so there is always a next byte.
     if chunk.is_empty() { Err(rusqlite::Error::QueryReturnedNoRows) } else { Ok(chunk) }
 }

@@ -16,7 +16,9 @@ pub(super) fn can_write(conn: &Connection, write: &IndexWrite) -> rusqlite::Resu
     match write {
         IndexWrite::Open { session, key, closes, .. } => {
             let open: Option<i64> = conn
-                .prepare_cached("SELECT id FROM proxy_calls WHERE session = ? AND request_key = ? AND open = 1")?
+                .prepare_cached(
+                    "SELECT id FROM proxy_calls WHERE session = ? AND request_key = ? AND open = 1",
+                )?
                 .query_row((session.as_str(), key.as_str()), |row| row.get(0))
                 .optional()?;
             Ok(open == *closes)
@@ -30,8 +32,10 @@ pub(super) fn write(conn: &Connection, write: &IndexWrite) -> rusqlite::Result<(
     match write {
         IndexWrite::Open { session, key, tool, side_effect, run_id, at, closes } => {
             if let Some(row) = closes {
-                conn.prepare_cached("UPDATE proxy_calls SET open = 0, closed_at = ? WHERE id = ? AND open = 1")?
-                    .execute((at.as_nanos(), row))?;
+                conn.prepare_cached(
+                    "UPDATE proxy_calls SET open = 0, closed_at = ? WHERE id = ? AND open = 1",
+                )?
+                .execute((at.as_nanos(), row))?;
             }
             conn.prepare_cached(
                 "INSERT INTO proxy_calls (session, request_key, tool, side_effect, run_id, created_at)

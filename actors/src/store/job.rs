@@ -47,7 +47,9 @@ pub enum ApplyError {
     #[error(transparent)]
     NotApplied(#[from] NotApplied),
     /// It was started and its end is unknown. Only the record can tell.
-    #[error("learn what became of a write: the writer ended before it answered; the record shows whether it is there")]
+    #[error(
+        "learn what became of a write: the writer ended before it answered; the record shows whether it is there"
+    )]
     InDoubt,
 }
 
@@ -81,7 +83,7 @@ pub enum NotApplied {
 }
 
 /// What a sender is told.
-pub type Outcome = Result<Applied, ApplyError>;
+pub(super) type Outcome = Result<Applied, ApplyError>;
 
 const WAITING: u8 = 0;
 const STARTED: u8 = 1;

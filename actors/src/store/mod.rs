@@ -40,21 +40,23 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use rusqlite::Connection;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, WallClock, lock};
+use crate::faults::Failure;
 use faults::Faults;
+use generation::WriterGeneration;
 use observe::Counts;
 use queue::{CloseOnDrop, Item, Queue};
 use writer::Plan;
 
-pub use client::{CallPermit, Doors, StoreClient, Unavailable};
+pub use client::{CallPermit, StoreClient, Unavailable};
 pub use files::{Error as FileError, Insecurity};
-pub use generation::WriterGeneration;
 pub use groups::GroupStore;
 pub use head::Head;
 pub use job::{Applied, ApplyError, Job, Lane, NotApplied};
@@ -78,13 +80,21 @@ pub struct Options {
     pub busy: Duration,
     /// Free bytes below which new intents stop.
     pub free_min: u64,
+    /// The wall clock that leases are stamped with and judged by.
+    pub clock: Arc<dyn Clock>,
     /// Faults that a test has put in.
     pub faults: Faults,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { proxy_index: true, busy: BUSY, free_min: FREE_MIN, faults: Faults::default() }
+        Options {
+            proxy_index: true,
+            busy: BUSY,
+            free_min: FREE_MIN,
+            clock: Arc::new(WallClock),
+            faults: Faults::default(),
+        }
     }
 }
 
@@ -95,14 +105,33 @@ pub struct StoreWriter;
 /// What a writer is started with, the first time and every time after.
 #[derive(Debug, Clone)]
 pub struct Arguments {
-    /// The database file, made when it is missing.
-    pub path: PathBuf,
-    /// How it is opened.
-    pub options: Options,
-    /// The wall clock that leases are stamped with and judged by.
-    pub clock: Arc<dyn Clock>,
-    /// What all writers of this file share. The same value at every restart.
-    pub generation: WriterGeneration,
+    path: PathBuf,
+    options: Options,
+    generation: WriterGeneration,
+    /// The connection that the first writer takes over.
+    opened: Arc<Mutex<Option<Connection>>>,
+}
+
+impl Arguments {
+    /// Opens the database for writing: makes it when it is missing, checks and migrates it.
+    ///
+    /// # Errors
+    /// When it is refused, with one sentence that says what to do.
+    pub fn open(path: &Path, options: Options) -> Result<Arguments, OpenError> {
+        let (conn, path) = open::writer(path, &options)?;
+        let opened = Arc::new(Mutex::new(Some(conn)));
+        Ok(Arguments { path, options, generation: WriterGeneration::default(), opened })
+    }
+
+    /// The database's real path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Connections for reading it.
+    pub fn reader(&self) -> ReaderPool {
+        ReaderPool::new(self.path.clone())
+    }
 }
 
 /// Why a writer did not start. It is the error that `pre_start` gives, to be had back with `downcast_ref`.
@@ -152,6 +181,8 @@ pub enum Msg {
     Hold(bool, RpcReplyPort<()>),
     /// The thread serves no more.
     ThreadDied(String),
+    /// Ends it in the way named. Only in builds for tests.
+    Fail(Failure),
 }
 
 /// The actor's side of its thread.
@@ -172,8 +203,8 @@ impl Actor for StoreWriter {
         let counts = Arc::new(Counts::of_generation(start.number));
         let signals = writer::start(Plan {
             path: args.path,
+            opened: lock(&args.opened).take(),
             options: args.options,
-            clock: args.clock,
             start,
             queue: Arc::clone(&queue.0),
             counts: Arc::clone(&counts),
@@ -198,13 +229,14 @@ impl Actor for StoreWriter {
         match msg {
             Msg::Apply(job) => state.queue.0.push(Item::Apply(job)),
             Msg::Pass(barrier) => state.queue.0.push(Item::Barrier(barrier)),
-            Msg::Observe(reply) => drop(reply.send(state.counts.observe(&state.queue.0))),
+            Msg::Observe(reply) => crate::answer(reply, state.counts.observe(&state.queue.0)),
             #[cfg(any(test, feature = "faults"))]
             Msg::Hold(held, reply) => {
                 state.queue.0.hold(held);
-                drop(reply.send(()));
+                crate::answer(reply, ());
             }
             Msg::ThreadDied(why) => return Err(format!("the writer's thread ended: {why}").into()),
+            Msg::Fail(failure) => failure.happen()?,
         }
         Ok(())
     }

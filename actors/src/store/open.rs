@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use holdpoint_core::time::UnixNanos;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::{Fault, is_readonly_directory};
-use super::{files, schema};
+use super::{Options, files, schema};
 
 /// How long a connection waits for another's lock.
 pub const BUSY: Duration = Duration::from_secs(5);
@@ -61,7 +60,9 @@ pub enum OpenError {
         mode: String,
     },
     /// The SQLite that this was linked with is too old.
-    #[error("open the database: SQLite {found} is older than 3.51.3, which can lose commits; build with a newer one")]
+    #[error(
+        "open the database: SQLite {found} is older than 3.51.3, which can lose commits; build with a newer one"
+    )]
     OldSqlite {
         /// Its version.
         found: &'static str,
@@ -82,7 +83,9 @@ impl OpenError {
         match Fault::of(&error) {
             Fault::Damaged => OpenError::Damaged { path, detail: error.to_string() },
             Fault::Locked => OpenError::Locked { path },
-            Fault::Full | Fault::ReadOnly | Fault::Io | Fault::Statement => OpenError::Sql { path, source: error },
+            Fault::Full | Fault::ReadOnly | Fault::Io | Fault::Statement => {
+                OpenError::Sql { path, source: error }
+            }
         }
     }
 
@@ -98,19 +101,15 @@ impl OpenError {
 }
 
 /// Opens the one connection that writes, making the file and migrating it when needed; gives its real path too.
-pub(super) fn writer(
-    path: &Path,
-    proxy_index: bool,
-    busy: Duration,
-    now: UnixNanos,
-) -> Result<(Connection, PathBuf), OpenError> {
+pub(super) fn writer(path: &Path, options: &Options) -> Result<(Connection, PathBuf), OpenError> {
     let path = files::create(path)?;
     let sql = |e| OpenError::sql(&path, e);
-    let mut conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE, busy)?;
+    let mut conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE, options.busy)?;
     use_log(&conn, &path)?;
     schema::refuse_foreign_code(&conn, &path).map_err(|e| OpenError::schema(&path, e))?;
     set_writer(&conn).map_err(sql)?;
-    schema::migrate(&mut conn, &path, proxy_index, now).map_err(|e| OpenError::schema(&path, e))?;
+    schema::migrate(&mut conn, &path, options.proxy_index, options.clock.now())
+        .map_err(|e| OpenError::schema(&path, e))?;
     Ok((conn, path))
 }
 
@@ -138,7 +137,8 @@ pub(super) fn existing_reader(path: &Path) -> Result<Connection, OpenError> {
         // No shared-memory file is there and none can be made. So no writer is alive either: it would have needed
         // one. The file can't change under us and is read without locks.
         Err(schema::Error::Sql(e)) if is_readonly_directory(&e) => {
-            let conn = connect_to(&immutable_uri(&path), &path, read_flags() | OpenFlags::SQLITE_OPEN_URI, BUSY)?;
+            let conn =
+                connect_to(&immutable_uri(&path), &path, read_flags() | OpenFlags::SQLITE_OPEN_URI, BUSY)?;
             checked(conn)
         }
         other => other,

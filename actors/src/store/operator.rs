@@ -5,6 +5,7 @@
 //! goes through the same transitions as everything else. Nothing here waits on an actor: the calls block.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint_core::approval::ApprovalStatus;
@@ -150,7 +151,7 @@ impl OperatorStore {
         self.write(now, |reader| {
             let waiting = judge(reader, answer)?;
             if waiting.approval.is_past_expiry(now) {
-                return Ok(expire(reader, waiting, now)?);
+                return expire(reader, waiting, now);
             }
             let decider = Decider { by: answer.by, note: answer.note };
             let transition = match answer.verdict {
@@ -178,7 +179,8 @@ impl OperatorStore {
         };
         self.read(|reader| Ok(open_run(reader)))??;
         self.write(now, |reader| {
-            let transition = ledger::cancel(&open_run(reader)?, Decider { by, note }, now).map_err(illegal)?;
+            let transition =
+                ledger::cancel(&open_run(reader)?, Decider { by, note }, now).map_err(illegal)?;
             Ok(Planned { transition, expired: None })
         })
     }
@@ -254,7 +256,7 @@ fn expire(reader: &Reader<'_>, waiting: Waiting, now: UnixNanos) -> Result<Plann
     let Waiting { run, approval } = waiting;
     // The run ends here, so nobody ever holds it under these terms.
     let terms = LeaseTerms { owner: LeaseOwner::from("operator"), ttl: Duration::ZERO };
-    let approvals = reader.approvals(&run.id)?;
+    let approvals = reader.approvals(&run.id)?.into_iter().map(Arc::new).collect();
     let mut ledger = Ledger::of(terms, run, Vec::new(), approvals);
     ledger.expire(&approval, now).map_err(illegal)?;
     let at = approval.expires_at.unwrap_or(now);
@@ -273,4 +275,3 @@ fn illegal(error: Illegal) -> DecideError {
 fn not_recorded(error: rusqlite::Error) -> DecideError {
     DecideError::NotRecorded(error.to_string())
 }
-

@@ -63,7 +63,13 @@ impl Reader<'_> {
     /// Runs, newest first.
     pub fn runs_page(&self, limit: i64, offset: i64) -> Result<Page<ListedRun>, ReadError> {
         let select = format!("SELECT {} FROM runs ORDER BY rowid DESC LIMIT ? OFFSET ?", run_columns());
-        page(self.conn, ("SELECT COUNT(*) FROM runs", []), (&select, (limit, offset)), (limit, offset), listed_run)
+        page(
+            self.conn,
+            ("SELECT COUNT(*) FROM runs", []),
+            (&select, (limit, offset)),
+            (limit, offset),
+            listed_run,
+        )
     }
 
     /// One run as [`Reader::runs_page`] shows it.
@@ -146,7 +152,10 @@ impl Reader<'_> {
         let status = status.map_or("", ApprovalStatus::as_str);
         page(
             self.conn,
-            ("SELECT COUNT(*) FROM approvals WHERE run_id = ?1 AND (?2 = '' OR status = ?2)", (run.as_str(), status)),
+            (
+                "SELECT COUNT(*) FROM approvals WHERE run_id = ?1 AND (?2 = '' OR status = ?2)",
+                (run.as_str(), status),
+            ),
             (&select, (run.as_str(), status, limit, offset)),
             (limit, offset),
             of_page,
@@ -155,10 +164,8 @@ impl Reader<'_> {
 
     /// The events of a run, in order.
     pub fn events_page(&self, run: &RunId, limit: i64, offset: i64) -> Result<Page<Event>, ReadError> {
-        let select = format!(
-            "SELECT {} FROM events WHERE run_id = ? ORDER BY seq LIMIT ? OFFSET ?",
-            event_columns()
-        );
+        let select =
+            format!("SELECT {} FROM events WHERE run_id = ? ORDER BY seq LIMIT ? OFFSET ?", event_columns());
         page(
             self.conn,
             ("SELECT COUNT(*) FROM events WHERE run_id = ?", [run.as_str()]),
@@ -172,7 +179,10 @@ impl Reader<'_> {
     pub fn events_after(&self, run: Option<&RunId>, seq: i64, limit: i64) -> Result<Vec<Event>, ReadError> {
         check(limit, 0)?;
         let rows = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
-            self.conn.prepare_cached(sql)?.query_map(params, |row| Ok(events::decode(row)))?.collect()
+            self.conn
+                .prepare_cached(sql)?
+                .query_map(params, |row| Ok(events::decode(row)))?
+                .collect::<rusqlite::Result<Vec<_>>>()
         };
         let columns = event_columns();
         Ok(match run {
@@ -247,7 +257,10 @@ fn page<T>(
 ) -> Result<Page<T>, ReadError> {
     check(limit, offset)?;
     let total = conn.query_row(count.0, count.1, |row| row.get(0))?;
-    let rows = conn.prepare_cached(select.0)?.query_map(select.1, |row| Ok(decode(row)))?.collect::<Result<_, _>>()?;
+    let rows = conn
+        .prepare_cached(select.0)?
+        .query_map(select.1, |row| Ok(decode(row)))?
+        .collect::<Result<_, _>>()?;
     Ok(Page { rows, total })
 }
 
@@ -265,7 +278,8 @@ fn run_columns() -> String {
         capped("started_at"),
         capped("finished_at"),
         capped_json("result_json"),
-        "model_calls, input_tokens, output_tokens, cached_input_tokens, estimated_cost_micros, active_ms".to_owned(),
+        "model_calls, input_tokens, output_tokens, cached_input_tokens, estimated_cost_micros, active_ms"
+            .to_owned(),
     ];
     columns.join(", ")
 }

@@ -91,7 +91,7 @@ impl Queue {
                     lanes.outcomes.push_back(item);
                     None
                 }
-                item => Some((item, NotApplied::Door)),
+                item @ (Item::Apply(_) | Item::Barrier(_)) => Some((item, NotApplied::Door)),
             }
         };
         match refused {
@@ -116,7 +116,8 @@ impl Queue {
             if lanes.closed {
                 return Taken::Closed;
             }
-            if !lanes.held && !(lanes.outcomes.is_empty() && lanes.intents.is_empty()) {
+            let empty = lanes.outcomes.is_empty() && lanes.intents.is_empty();
+            if !lanes.held && !empty {
                 let outcomes = lanes.outcomes.len().min(max);
                 into.extend(lanes.outcomes.drain(..outcomes));
                 let intents = lanes.intents.len().min(max - outcomes);

@@ -160,13 +160,13 @@ impl<'c> Reader<'c> {
     }
 
     /// The steps of a run, in order. A damaged one says so.
-    pub fn steps(&self, run: &RunId) -> Result<Vec<Arc<Step>>, ReadError> {
-        Ok(steps::of_run(self.conn, run)?.into_iter().map(Arc::new).collect())
+    pub fn steps(&self, run: &RunId) -> Result<Vec<Step>, ReadError> {
+        Ok(steps::of_run(self.conn, run)?)
     }
 
     /// The approvals of a run, in the order in which they were asked for. A damaged one says so.
-    pub fn approvals(&self, run: &RunId) -> Result<Vec<Arc<Approval>>, ReadError> {
-        Ok(approvals::of_run(self.conn, run)?.into_iter().map(Arc::new).collect())
+    pub fn approvals(&self, run: &RunId) -> Result<Vec<Approval>, ReadError> {
+        Ok(approvals::of_run(self.conn, run)?)
     }
 
     /// One approval of a run.
@@ -191,9 +191,7 @@ impl<'c> Reader<'c> {
 
     /// A tool spec by its hash, which is computed again.
     pub fn spec(&self, hash: &SpecHash) -> Result<Option<RecordedSpec>, ReadError> {
-        specs::get(self.conn, hash)?
-            .transpose()
-            .map_err(|()| ReadError::AlteredSpec { hash: hash.clone() })
+        specs::get(self.conn, hash)?.transpose().map_err(|()| ReadError::AlteredSpec { hash: hash.clone() })
     }
 
     /// How a step's last call ended, when a program that keeps endings made it.

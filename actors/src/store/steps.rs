@@ -1,8 +1,9 @@
 //! The table of steps: its statements, and a row as a value.
 
+use holdpoint_core::decision::Decision;
 use holdpoint_core::ids::{PolicyId, RunId, SpecHash, StepId};
 use holdpoint_core::policy::PolicyDecision;
-use holdpoint_core::step::{Decision, Observation, Step, StepStatus};
+use holdpoint_core::step::{Observation, Step, StepStatus};
 use holdpoint_core::time::UnixNanos;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -68,7 +69,12 @@ pub(super) struct Outcome<'a> {
 }
 
 /// Writes the outcome of one step; its decision and policy stay as stored.
-pub(super) fn end(conn: &Connection, run: &RunId, step: &StepId, outcome: &Outcome<'_>) -> rusqlite::Result<()> {
+pub(super) fn end(
+    conn: &Connection,
+    run: &RunId,
+    step: &StepId,
+    outcome: &Outcome<'_>,
+) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE steps SET status = ?, observation_json = COALESCE(?, observation_json),
              observation_hash = COALESCE(?, observation_hash), finished_at = ?

@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use holdpoint_core::transition::Durability;
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::batch::{Connected, Done};
@@ -23,7 +24,7 @@ use super::observe::Counts;
 use super::queue::{Barrier, Item, Passed, Queue, Taken};
 use super::room::Room;
 use super::{Options, StartError, open};
-use crate::clock::{self, Clock};
+use crate::clock;
 
 /// Items of one batch. More would make the first ones wait without saving syncs.
 const BATCH_MAX: usize = 256;
@@ -42,8 +43,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) path: PathBuf,
+    /// The open connection, for the first writer.
+    pub(super) opened: Option<Connection>,
     pub(super) options: Options,
-    pub(super) clock: Arc<dyn Clock>,
     pub(super) start: Start,
     pub(super) queue: Arc<Queue>,
     pub(super) counts: Arc<Counts>,
@@ -65,22 +67,23 @@ pub(super) fn start(plan: Plan) -> std::io::Result<Signals> {
     let (dead_send, dead) = oneshot::channel();
     let (ended_send, ended) = oneshot::channel::<()>();
     let (queue, generation) = (Arc::clone(&plan.queue), plan.generation.clone());
-    let thread: JoinHandle<()> = thread::Builder::new().name("holdpoint-writer".to_owned()).spawn(move || {
-        let _ended = ended_send;
-        let (queue, generation) = (Arc::clone(&plan.queue), plan.generation.clone());
-        let lived = catch_unwind(AssertUnwindSafe(|| live(plan, opened_send)));
-        let why = match lived {
-            Ok(Ok(())) => "its queue was closed".to_owned(),
-            Ok(Err(error)) => {
-                generation.disk_failed(true);
-                tracing::error!(%error, "the writer's disk failed");
-                error.to_string()
-            }
-            Err(_) => "it panicked".to_owned(),
-        };
-        queue.close();
-        drop(dead_send.send(why));
-    })?;
+    let thread: JoinHandle<()> =
+        thread::Builder::new().name("holdpoint-writer".to_owned()).spawn(move || {
+            let _ended = ended_send;
+            let (queue, generation) = (Arc::clone(&plan.queue), plan.generation.clone());
+            let lived = catch_unwind(AssertUnwindSafe(|| live(plan, opened_send)));
+            let why = match lived {
+                Ok(Ok(())) => "its queue was closed".to_owned(),
+                Ok(Err(error)) => {
+                    generation.disk_failed(true);
+                    tracing::error!(%error, "the writer's disk failed");
+                    error.to_string()
+                }
+                Err(_) => "it panicked".to_owned(),
+            };
+            queue.close();
+            drop(dead_send.send(why));
+        })?;
     generation.started(queue, thread, ended);
     Ok(Signals { opened, dead })
 }
@@ -104,7 +107,6 @@ struct Writer {
     db: Connected,
     queue: Arc<Queue>,
     counts: Arc<Counts>,
-    clock: Arc<dyn Clock>,
     options: Options,
     room: Room,
     /// When the oldest commit that is not synced was made.
@@ -119,8 +121,11 @@ struct Writer {
 
 impl Writer {
     fn open(plan: Plan) -> Result<Writer, StartError> {
-        let Plan { path, options, clock, start, queue, counts, generation } = plan;
-        let (conn, real) = open::writer(&path, options.proxy_index, options.busy, clock.now())?;
+        let Plan { path, opened, options, start, queue, counts, generation } = plan;
+        let (conn, path) = match opened {
+            Some(conn) => (conn, path),
+            None => open::writer(&path, &options)?,
+        };
         let mut db = Connected::new(conn, options.faults.clone());
         if start.number > 1 {
             // Whoever asks what became of a write is answered only after this: it overwrites what an older thread left
@@ -139,8 +144,7 @@ impl Writer {
             db,
             queue,
             counts,
-            clock,
-            room: Room::beside(real, options.free_min),
+            room: Room::beside(path, options.free_min),
             options,
             unsynced_since: None,
             busy_at: Some(now),
@@ -215,7 +219,7 @@ impl Writer {
     }
 
     fn run(&mut self, jobs: Vec<Job>) -> rusqlite::Result<()> {
-        let clock = Arc::clone(&self.clock);
+        let clock = Arc::clone(&self.options.clock);
         let mut done = self.db.run(&jobs, &*clock);
         // A lock that another process holds is no fault of any member.
         if done.as_ref().is_err_and(|e| !matches!(Fault::of(e), Fault::Locked | Fault::Io | Fault::Damaged)) {
@@ -332,14 +336,14 @@ impl Writer {
     fn run_timers(&mut self) -> rusqlite::Result<()> {
         let now = clock::monotonic();
         let due = |at: Option<Instant>, after| at.is_some_and(|at| now >= at + after);
-        if due(self.unsynced_since, UNSYNCED_MAX) {
-            if let Err(error) = self.flush() {
-                if Fault::of(&error).ends_the_writer() {
-                    return Err(error);
-                }
-                tracing::warn!(%error, "what was written could not be synced yet");
-                self.unsynced_since = Some(now);
+        if due(self.unsynced_since, UNSYNCED_MAX)
+            && let Err(error) = self.flush()
+        {
+            if Fault::of(&error).ends_the_writer() {
+                return Err(error);
             }
+            tracing::warn!(%error, "what was written could not be synced yet");
+            self.unsynced_since = Some(now);
         }
         if due(self.busy_at, IDLE) {
             self.busy_at = None;

@@ -91,9 +91,11 @@ struct Tables {
 /// Refuses a file whose schema would run somebody else's SQL. Touches no table.
 pub(super) fn refuse_foreign_code(conn: &Connection, path: &Path) -> Result<(), Error> {
     let found = conn
-        .query_row("SELECT type, name FROM sqlite_schema WHERE type IN ('trigger', 'view') LIMIT 1", [], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
+        .query_row(
+            "SELECT type, name FROM sqlite_schema WHERE type IN ('trigger', 'view') LIMIT 1",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
         .optional()?;
     match found {
         Some((kind, name)) => Err(Error::ForeignCode { path: path.to_owned(), kind, name }),
@@ -141,7 +143,9 @@ fn apply(conn: &Connection, path: &Path, tables: &Tables, upto: i64, now: UnixNa
     if current > known {
         return Err(Error::Newer { path: path.to_owned(), tables: tables.what, found: current, known });
     }
-    for (version, step) in (1..).zip(tables.steps).filter(|(version, _)| (current + 1..=upto).contains(version)) {
+    for (version, step) in
+        (1..).zip(tables.steps).filter(|(version, _)| (current + 1..=upto).contains(version))
+    {
         conn.execute_batch(step)?;
         conn.execute(tables.note, (version, (tables.stamp)(now)))?;
         (tables.after)(conn, version, now)?;
@@ -151,9 +155,11 @@ fn apply(conn: &Connection, path: &Path, tables: &Tables, upto: i64, now: UnixNa
 
 /// Whether a table of this name is there.
 pub(super) fn has_table(conn: &Connection, name: &str) -> rusqlite::Result<bool> {
-    conn.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?)", [name], |row| {
-        row.get(0)
-    })
+    conn.query_row(
+        "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?)",
+        [name],
+        |row| row.get(0),
+    )
 }
 
 fn nothing_more(_: &Connection, _: i64, _: UnixNanos) -> rusqlite::Result<()> {

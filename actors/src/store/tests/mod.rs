@@ -1,1 +1,12 @@
-//! Tests of the store.
+//! Tests of the store: real files, a real writer under the real supervisor, faults at named points.
+
+mod batches;
+mod decisions;
+mod files;
+mod guards;
+mod pages;
+mod restarts;
+mod schema;
+mod stored_forms;
+mod support;
+mod trouble;
