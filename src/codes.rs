@@ -99,6 +99,7 @@ codes! {
     ServerNothingRegistered => "server.nothing_registered";
     PinWrite => "pin.write";
     DoctorFailed => "doctor.failed";
+    DemoFailed => "demo.failed";
     Internal => "internal";
 }
 

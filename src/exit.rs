@@ -90,6 +90,7 @@ impl Exit {
             | Code::ServerNothingRegistered
             | Code::PinWrite
             | Code::DoctorFailed
+            | Code::DemoFailed
             | Code::Internal => Exit::Failed,
         }
     }

@@ -3,6 +3,7 @@
 //! Never prints anything but protocol on stdout while it serves: logs and complaints go to stderr.
 
 mod commands;
+mod demo;
 mod error;
 mod exit;
 mod payments;
