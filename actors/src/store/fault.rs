@@ -6,7 +6,7 @@ use rusqlite::ffi;
 
 /// What an SQLite error means for whoever was writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub enum Fault {
     /// Another connection holds the lock. Try again.
     Locked,
     /// There is no room. Try again.

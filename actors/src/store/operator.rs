@@ -103,8 +103,13 @@ pub enum DecideError {
     #[error("decide: the database was opened for reading only")]
     ReadOnly,
     /// Nothing was recorded.
-    #[error("record the decision: {0}; nothing was recorded")]
-    NotRecorded(String),
+    #[error("record the decision: {detail}; nothing was recorded")]
+    NotRecorded {
+        /// What SQLite's error means; none when it was not SQLite's.
+        fault: Option<Fault>,
+        /// Why, in words.
+        detail: String,
+    },
     /// It is not known whether the decision was recorded.
     #[error("record the decision: {0}; it is not known whether it was recorded: look at the run")]
     InDoubt(String),
@@ -265,13 +270,13 @@ fn expire(reader: &Reader<'_>, waiting: Waiting, now: UnixNanos) -> Result<Plann
 
 /// What was judged inside the transaction was refused in it all the same: only a fault of ours does that.
 fn refused(transition: &Transition, refusal: Refusal) -> DecideError {
-    DecideError::NotRecorded(format!("run {}: {refusal}", transition.run_id))
+    DecideError::NotRecorded { fault: None, detail: format!("run {}: {refusal}", transition.run_id) }
 }
 
 fn illegal(error: Illegal) -> DecideError {
-    DecideError::NotRecorded(error.to_string())
+    DecideError::NotRecorded { fault: None, detail: error.to_string() }
 }
 
 fn not_recorded(error: rusqlite::Error) -> DecideError {
-    DecideError::NotRecorded(error.to_string())
+    DecideError::NotRecorded { fault: Some(Fault::of(&error)), detail: error.to_string() }
 }

@@ -28,17 +28,6 @@ pub(super) enum Item {
     Barrier(Barrier),
 }
 
-impl Item {
-    /// Answers that nothing was done.
-    pub(super) fn refuse(self, why: NotApplied) {
-        match self {
-            Item::Apply(job) => job.answer(Err(why.into())),
-            // Whoever asked may be gone.
-            Item::Barrier(barrier) => drop(barrier.reply.send(Err(why))),
-        }
-    }
-}
-
 /// A question whose answer says that nothing begun before it is still open.
 #[derive(Debug)]
 pub struct Barrier {
@@ -77,7 +66,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Lanes {
     outcomes: VecDeque<Item>,
-    intents: VecDeque<Item>,
+    intents: VecDeque<Job>,
     closed: bool,
     /// For tests: nothing is taken while it is held.
     held: bool,
@@ -88,22 +77,27 @@ impl Queue {
     pub(super) fn push(&self, item: Item) {
         let refused = {
             let mut lanes = lock(&self.lanes);
-            let intent = matches!(&item, Item::Apply(job) if job.lane() == Lane::Intent);
-            if lanes.closed {
-                Some((item, NotApplied::Down))
-            } else if intent && lanes.intents.len() < INTENTS_MAX {
-                lanes.intents.push_back(item);
-                None
-            } else if !intent && lanes.outcomes.len() < OUTCOMES_MAX {
-                lanes.outcomes.push_back(item);
-                None
-            } else {
-                Some((item, NotApplied::Door))
+            match item {
+                item if lanes.closed => Some((item, NotApplied::Down)),
+                Item::Apply(job) if job.lane() == Lane::Intent => {
+                    if lanes.intents.len() < INTENTS_MAX {
+                        lanes.intents.push_back(job);
+                        None
+                    } else {
+                        Some((Item::Apply(job), NotApplied::Door))
+                    }
+                }
+                item if lanes.outcomes.len() < OUTCOMES_MAX => {
+                    lanes.outcomes.push_back(item);
+                    None
+                }
+                item @ (Item::Apply(_) | Item::Barrier(_)) => Some((item, NotApplied::Door)),
             }
         };
         match refused {
             None => self.changed.notify_one(),
-            Some((item, why)) => item.refuse(why),
+            Some((Item::Apply(job), why)) => job.answer(Err(why.into())),
+            Some((Item::Barrier(barrier), why)) => drop(barrier.reply.send(Err(why))),
         }
     }
 
@@ -127,7 +121,7 @@ impl Queue {
                 let outcomes = lanes.outcomes.len().min(max);
                 into.extend(lanes.outcomes.drain(..outcomes));
                 let intents = lanes.intents.len().min(max - outcomes);
-                into.extend(lanes.intents.drain(..intents));
+                into.extend(lanes.intents.drain(..intents).map(Item::Apply));
                 return Taken::Items;
             }
             lanes = match wait {
@@ -145,7 +139,7 @@ impl Queue {
     }
 
     /// Takes every intent that waits.
-    pub(super) fn take_intents(&self) -> Vec<Item> {
+    pub(super) fn take_intents(&self) -> Vec<Job> {
         lock(&self.lanes).intents.drain(..).collect()
     }
 

@@ -19,6 +19,7 @@ use holdpoint_core::transition::Probe;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::Semaphore;
 
+use super::fault::Fault;
 use super::{Head, approvals, endings, events, head, open, runs, specs, steps};
 use crate::clock::lock;
 
@@ -68,6 +69,22 @@ pub enum ReadError {
     /// SQLite refused.
     #[error("read the database: {0}")]
     Sql(#[from] rusqlite::Error),
+}
+
+impl ReadError {
+    /// What it means, when it is SQLite's.
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            ReadError::Sql(error) => Some(Fault::of(error)),
+            ReadError::DamagedRun { .. }
+            | ReadError::AlteredSpec { .. }
+            | ReadError::NoPage { .. }
+            | ReadError::Busy
+            | ReadError::TooSlow
+            | ReadError::Panicked
+            | ReadError::Unsettled => None,
+        }
+    }
 }
 
 /// Read-only connections to a database that this process has open for writing. Cheap to clone.
