@@ -4,10 +4,11 @@
 //! is shown. Never reads the store and never decides: the commands and the inbox page build these from what they
 //! read. JSON is not escaped for terminals; programs read it.
 
+use holdpoint_actors::store::ListedRun;
 use holdpoint_core::approval::Approval;
 use holdpoint_core::decision::Decision;
 use holdpoint_core::json::{self, Json};
-use holdpoint_core::run::{Run, RunStatus};
+use holdpoint_core::run::RunStatus;
 use holdpoint_core::step::Step;
 use holdpoint_core::time::UnixNanos;
 use holdpoint_core::tool::ToolRequest;
@@ -19,29 +20,28 @@ pub const STRING_BYTES_MAX: usize = 2_000;
 /// How much of the beginning and of the end of a longer string is shown, in bytes.
 pub const STRING_ENDS_BYTES: usize = 200;
 
-/// A run as an operator sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A run as an operator sees it. Names are as stored, whatever a database that nobody may trust holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RunSummary {
     /// Its id.
     pub id: String,
     /// What it is for.
     pub goal: String,
     /// Where it stands.
-    #[serde(serialize_with = "text_of")]
-    pub status: RunStatus,
+    pub status: String,
     /// Why it ended.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub reason: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// The reason in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason_detail: String,
     /// Steps started.
     pub steps: i64,
-    /// When it was made.
-    #[serde(serialize_with = "rfc3339")]
-    pub created_at: UnixNanos,
+    /// When it was made; none when that can't be read.
+    #[serde(serialize_with = "rfc3339_or_zero")]
+    pub created_at: Option<UnixNanos>,
     /// When it ended.
-    #[serde(serialize_with = "rfc3339_option", skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "rfc3339_or_zero", skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<UnixNanos>,
     /// The approval that it waits for, when it waits and there is exactly one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,17 +77,17 @@ impl Usage {
 
 impl RunSummary {
     /// Summarises a run. `pending` are the ids of its undecided approvals, or the first two of them.
-    pub fn of<T: AsRef<str>>(run: &Run, pending: &[T]) -> RunSummary {
+    pub fn of<T: AsRef<str>>(run: ListedRun, pending: &[T]) -> RunSummary {
         let only = match pending {
-            [only] if run.status == RunStatus::WaitingForApproval => Some(only.as_ref().to_owned()),
+            [only] if run.status == RunStatus::WaitingForApproval.as_str() => Some(only.as_ref().to_owned()),
             _ => None,
         };
         RunSummary {
-            id: run.id.as_str().to_owned(),
-            goal: run.goal.clone(),
+            id: run.id,
+            goal: run.goal,
             status: run.status,
-            reason: run.reason.map_or("", |reason| reason.as_str()),
-            reason_detail: run.reason_detail.clone(),
+            reason: run.reason,
+            reason_detail: run.reason_detail,
             steps: run.step_count,
             created_at: run.created_at,
             finished_at: run.finished_at,
@@ -100,6 +100,11 @@ impl RunSummary {
             },
             estimated_cost_micros: run.totals.estimated_cost_micros,
         }
+    }
+
+    /// Where it stands, when that is a status that this program knows.
+    pub fn known_status(&self) -> Option<RunStatus> {
+        RunStatus::parse(&self.status)
     }
 }
 
@@ -127,6 +132,9 @@ pub struct StepSummary {
     /// One line about it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub summary: String,
+    /// What of it could not be read.
+    #[serde(skip)]
+    pub unread: Option<String>,
 }
 
 impl StepSummary {
@@ -142,6 +150,7 @@ impl StepSummary {
             policy: step.policy.as_ref().map_or("", |policy| policy.outcome.as_str()),
             observation: step.observation.as_ref().map_or("", |observation| observation.kind.as_str()),
             summary: step.observation.as_ref().map(|o| o.summary.clone()).unwrap_or_default(),
+            unread: step.decode_error.clone(),
         }
     }
 }
@@ -161,9 +170,9 @@ pub struct ApprovalView {
     status: &'static str,
     #[serde(serialize_with = "rfc3339")]
     created_at: UnixNanos,
-    #[serde(serialize_with = "rfc3339_option", skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "rfc3339_or_zero", skip_serializing_if = "Option::is_none")]
     expires_at: Option<UnixNanos>,
-    #[serde(serialize_with = "rfc3339_option", skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "rfc3339_or_zero", skip_serializing_if = "Option::is_none")]
     decided_at: Option<UnixNanos>,
     #[serde(skip_serializing_if = "String::is_empty")]
     decided_by: String,
@@ -277,61 +286,77 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-fn text_of<S: Serializer>(status: &RunStatus, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(status.as_str())
-}
+/// The reference's zero time, which stands for one that can't be read.
+const NO_TIME: &str = "0001-01-01T00:00:00Z";
 
 fn rfc3339<S: Serializer>(at: &UnixNanos, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&at.to_rfc3339())
 }
 
-fn rfc3339_option<S: Serializer>(at: &Option<UnixNanos>, serializer: S) -> Result<S::Ok, S::Error> {
+fn rfc3339_or_zero<S: Serializer>(at: &Option<UnixNanos>, serializer: S) -> Result<S::Ok, S::Error> {
     match at {
         Some(at) => rfc3339(at, serializer),
-        None => serializer.serialize_none(),
+        None => serializer.serialize_str(NO_TIME),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use holdpoint_core::approval::ApprovalStatus;
-    use holdpoint_core::run::{Limits, Reason};
+    use holdpoint_core::run::ModelTotals;
     use serde_json::json;
 
     use super::*;
 
-    fn run() -> Run {
-        let at = UnixNanos::parse("2026-10-01T09:00:00.5Z").unwrap();
-        Run::begun("r1".into(), "call pay", Limits::default(), at)
+    fn at() -> UnixNanos {
+        UnixNanos::parse("2026-10-01T09:00:00.5Z").unwrap()
+    }
+
+    fn run() -> ListedRun {
+        ListedRun {
+            id: "r1".to_owned(),
+            goal: "call pay".to_owned(),
+            status: "RUNNING".to_owned(),
+            reason: String::new(),
+            reason_detail: String::new(),
+            limits: None,
+            step_count: 0,
+            created_at: Some(at()),
+            started_at: None,
+            finished_at: None,
+            result: None,
+            totals: ModelTotals::default(),
+            active_ms: 0,
+        }
     }
 
     #[test]
     fn a_waiting_run_names_its_approval_only_when_there_is_one() {
-        let mut run = run();
-        assert_eq!(RunSummary::of(&run, &["a"]).pending_approval_id, None, "it does not wait");
-        run.status = RunStatus::WaitingForApproval;
-        assert_eq!(RunSummary::of(&run, &["a"]).pending_approval_id.as_deref(), Some("a"));
-        assert_eq!(RunSummary::of(&run, &["a", "b"]).pending_approval_id, None);
-        assert_eq!(RunSummary::of::<&str>(&run, &[]).pending_approval_id, None);
+        let waiting = || ListedRun { status: "WAITING_FOR_APPROVAL".to_owned(), ..run() };
+        assert_eq!(RunSummary::of(run(), &["a"]).pending_approval_id, None, "it does not wait");
+        assert_eq!(RunSummary::of(waiting(), &["a"]).pending_approval_id.as_deref(), Some("a"));
+        assert_eq!(RunSummary::of(waiting(), &["a", "b"]).pending_approval_id, None);
+        assert_eq!(RunSummary::of::<&str>(waiting(), &[]).pending_approval_id, None);
     }
 
     #[test]
     fn what_is_empty_is_left_out_of_a_run() {
         assert_eq!(
-            serde_json::to_string(&RunSummary::of::<&str>(&run(), &[])).unwrap(),
+            serde_json::to_string(&RunSummary::of::<&str>(run(), &[])).unwrap(),
             r#"{"id":"r1","goal":"call pay","status":"RUNNING","steps":0,"created_at":"2026-10-01T09:00:00.5Z"}"#
         );
         let mut ended = run();
-        ended.status = RunStatus::Cancelled;
-        ended.reason = Some(Reason::ApprovalRejected);
+        ended.status = "CANCELLED".to_owned();
+        ended.reason = "approval_rejected".to_owned();
         ended.reason_detail = "no".to_owned();
-        ended.finished_at = Some(ended.created_at);
+        ended.created_at = None;
+        ended.finished_at = Some(at());
         ended.totals.model_calls = 2;
         ended.totals.input_tokens = 7;
         assert_eq!(
-            serde_json::to_value(RunSummary::of::<&str>(&ended, &[])).unwrap(),
+            serde_json::to_value(RunSummary::of::<&str>(ended, &[])).unwrap(),
             json!({"id": "r1", "goal": "call pay", "status": "CANCELLED", "reason": "approval_rejected",
-                "reason_detail": "no", "steps": 0, "created_at": "2026-10-01T09:00:00.5Z",
+                "reason_detail": "no", "steps": 0, "created_at": "0001-01-01T00:00:00Z",
                 "finished_at": "2026-10-01T09:00:00.5Z", "model_calls": 2,
                 "usage": {"input_tokens": 7, "output_tokens": 0}})
         );
@@ -362,10 +387,9 @@ mod tests {
 
     #[test]
     fn an_approval_keeps_its_hash_and_bounds_what_others_wrote() {
-        let run = run();
         let approval = Approval {
             id: "a1".into(),
-            run_id: run.id.clone(),
+            run_id: "r1".into(),
             step_id: "s1".into(),
             kind: "remote_mutation".to_owned(),
             capability: Json::trusted(r#"{"tool":"pay"}"#),
@@ -373,7 +397,7 @@ mod tests {
             request: None,
             hash: "abc".into(),
             status: ApprovalStatus::Pending,
-            created_at: run.created_at,
+            created_at: at(),
             expires_at: None,
             decided_at: None,
             decided_by: String::new(),

@@ -9,13 +9,15 @@ use clap::builder::NonEmptyStringValueParser;
 use holdpoint::codes::Code;
 use holdpoint::trace;
 use holdpoint::view::{ApprovalView, RunSummary};
+use holdpoint_actors::store::{DecideError, Verdict};
+use holdpoint_core::approval::Approval;
 use holdpoint_core::event::Event;
 use holdpoint_core::ids::{ApprovalId, RunId};
 use holdpoint_core::run::RunStatus;
 use serde::Serialize;
 
 use super::Database;
-use super::records::{Decided, Records, Verdict};
+use super::records::{Records, of_decide};
 use crate::error::CommandError;
 use crate::text::{Answer, Ui, line, waiting};
 
@@ -90,8 +92,20 @@ pub(super) fn run(
     }
     let approval = &waits.approval;
     confirm(verdict, args, approval.id.as_str(), ui)?;
-    let decided = records.decide(verdict, approval, &by, &args.who.note)?;
-    report(verdict, &records, &run, &decided, ui)
+    match records.decide(verdict, approval, &by, &args.who.note) {
+        Ok((decided, events)) => {
+            tell_events(&events, ui)?;
+            let run = records.summary(&run)?;
+            report(verdict, run, &decided, ui)
+        }
+        Err(error) => {
+            // A decision that came too late has expired the approval, and that is on record.
+            if let DecideError::Expired { events, .. } = &error {
+                tell_events(events, ui)?;
+            }
+            Err(of_decide(error))
+        }
+    }
 }
 
 /// Lets pass a decision that a person means: by naming the approval, by `--yes`, or by an answer at the terminal.
@@ -99,14 +113,16 @@ fn confirm(verdict: Verdict, args: &DecideArgs, approval: &str, ui: &mut Ui) -> 
     if args.approval.is_some() || args.yes {
         return Ok(());
     }
-    let verb = verdict.verb();
+    let (verb, past) = match verdict {
+        Verdict::Approve => ("approve", "approved"),
+        Verdict::Reject => ("reject", "rejected"),
+    };
     let clean = |text: &str| line(text, NAME_BYTES_MAX);
     match ui.ask(&format!("{verb} approval {} of run {}?", clean(approval), clean(&args.run)))? {
         Answer::Yes => Ok(()),
-        Answer::No => Err(CommandError::new(
-            Code::Declined,
-            format!("the answer was not yes: nothing was {}", verdict.past()),
-        )),
+        Answer::No => {
+            Err(CommandError::new(Code::Declined, format!("the answer was not yes: nothing was {past}")))
+        }
         Answer::Nobody => Err(CommandError::new(
             Code::UsageConfirm,
             format!("{verb} was not confirmed, and nobody is at a terminal to be asked"),
@@ -115,31 +131,21 @@ fn confirm(verdict: Verdict, args: &DecideArgs, approval: &str, ui: &mut Ui) -> 
     }
 }
 
-fn report(
-    verdict: Verdict,
-    records: &Records,
-    run: &RunId,
-    decided: &Decided,
-    ui: &mut Ui,
-) -> Result<(), CommandError> {
-    tell_events(&decided.events, ui)?;
-    let run = records.summary(run)?;
+fn report(verdict: Verdict, run: RunSummary, decided: &Approval, ui: &mut Ui) -> Result<(), CommandError> {
     if ui.json() {
-        let approval = ApprovalView::of(&decided.approval);
-        return Ok(ui.write_json(&Report { run, approval })?);
+        return Ok(ui.write_json(&Report { run, approval: ApprovalView::of(decided) })?);
     }
-    let approval = &decided.approval;
     let clean = |text: &str| line(text, NAME_BYTES_MAX);
     let out = ui.out();
     writeln!(
         out,
         "approval {}: {} by {}",
-        clean(approval.id.as_str()),
-        approval.status,
-        clean(&approval.decided_by)
+        clean(decided.id.as_str()),
+        decided.status,
+        clean(&decided.decided_by)
     )?;
     run_line(&run, out)?;
-    if verdict == Verdict::Approve && run.status == RunStatus::WaitingForApproval {
+    if verdict == Verdict::Approve && run.known_status() == Some(RunStatus::WaitingForApproval) {
         writeln!(
             out,
             "Nothing has run yet: the run waits until its owner resumes it. Behind the proxy that is"
@@ -159,9 +165,10 @@ pub(super) fn tell_events(events: &[Event], ui: &mut Ui) -> Result<(), CommandEr
 
 /// Prints where a run stands.
 pub(super) fn run_line(run: &RunSummary, out: &mut dyn Write) -> Result<(), CommandError> {
-    write!(out, "run {}: {}", line(&run.id, NAME_BYTES_MAX), run.status)?;
+    let clean = |text: &str| line(text, NAME_BYTES_MAX);
+    write!(out, "run {}: {}", clean(&run.id), clean(&run.status))?;
     if !run.reason.is_empty() {
-        write!(out, " ({})", run.reason)?;
+        write!(out, " ({})", clean(&run.reason))?;
     }
     Ok(writeln!(out)?)
 }

@@ -26,20 +26,20 @@ pub(super) struct Args {
 struct Meta {
     meta: bool,
     truncated: bool,
-    total: u64,
-    returned: u64,
+    total: i64,
+    returned: i64,
     offset: u32,
 }
 
 pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), CommandError> {
     let page = args.page.page();
     let id = RunId::from(args.run.as_str());
-    let records = Records::open_to_read(database)?;
+    let mut records = Records::open_to_read(database)?;
     records.summary(&id)?;
     let json = ui.json();
     // Each page is printed as it is read, so a log of any length is streamed.
     let (read, total) = page.read(
-        |limit, offset| records.events(&id, limit, offset),
+        |limit, offset| records.read(|reader| reader.events_page(&id, limit, offset)),
         |event| {
             let line = if json { trace::json_line(&event) } else { trace::text_line(&event) };
             Ok(ui.out().write_all(line.as_bytes())?)

@@ -17,6 +17,7 @@ mod proxy;
 mod records;
 mod reject;
 mod runs;
+mod servers;
 mod show;
 mod verify;
 
@@ -24,6 +25,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use holdpoint::codes::Code;
+use holdpoint_actors::store::Page as Rows;
 use tracing_subscriber::EnvFilter;
 
 use crate::error::CommandError;
@@ -129,6 +131,14 @@ impl Cli {
     }
 }
 
+/// Runs a future to its end, on a runtime of its own.
+fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|problem| {
+        CommandError::new(Code::Internal, format!("failed to start the threads that wait: {problem}"))
+    })?;
+    Ok(runtime.block_on(future))
+}
+
 /// Which database the command line names.
 #[derive(Debug)]
 struct Database {
@@ -202,44 +212,45 @@ impl<const ROWS: u32> PageArgs<ROWS> {
 impl Page {
     /// Reads what is asked for, never more than [`PAGE_ROWS`] or the limit at a time, and gives each part to `take`.
     /// Returns how many were read, and how many there are in all.
-    fn read<T>(
+    fn read<T, E>(
         self,
-        mut part: impl FnMut(u32, u32) -> Result<(Vec<T>, u64), CommandError>,
-        mut take: impl FnMut(T) -> Result<(), CommandError>,
-    ) -> Result<(u64, u64), CommandError> {
-        let mut read = 0_u64;
+        mut part: impl FnMut(i64, i64) -> Result<Rows<T>, E>,
+        mut take: impl FnMut(T) -> Result<(), E>,
+    ) -> Result<(i64, i64), E> {
+        let mut read = 0_i64;
         loop {
-            let rows = if self.limit == 0 { PAGE_ROWS } else { self.limit };
-            let offset = u64::from(self.offset).saturating_add(read);
-            let (items, total) = part(rows, u32::try_from(offset).unwrap_or(u32::MAX))?;
-            let count = items.len() as u64;
-            for item in items {
+            let rows = i64::from(if self.limit == 0 { PAGE_ROWS } else { self.limit });
+            let page = part(rows, i64::from(self.offset).saturating_add(read))?;
+            let count = i64::try_from(page.rows.len()).unwrap_or(i64::MAX);
+            for item in page.rows {
                 take(item)?;
             }
-            read += count;
-            if self.limit > 0 || count < u64::from(rows) {
-                return Ok((read, total));
+            read = read.saturating_add(count);
+            if self.limit > 0 || count < rows {
+                return Ok((read, page.total));
             }
         }
     }
 
     /// Reads what is asked for into one list. Returns it, and how many there are in all.
-    fn collect<T>(
-        self,
-        part: impl FnMut(u32, u32) -> Result<(Vec<T>, u64), CommandError>,
-    ) -> Result<(Vec<T>, u64), CommandError> {
-        let mut items = Vec::new();
+    fn collect<T, E>(self, part: impl FnMut(i64, i64) -> Result<Rows<T>, E>) -> Result<Rows<T>, E> {
+        let mut rows = Vec::new();
         let (_, total) = self.read(part, |item| {
-            items.push(item);
+            rows.push(item);
             Ok(())
         })?;
-        Ok((items, total))
+        Ok(Rows { rows, total })
     }
 
     /// Whether rows are left after `read` of them.
-    fn leaves(self, read: u64, total: u64) -> Option<More> {
-        let shown = u64::from(self.offset).saturating_add(read);
+    fn leaves(self, read: i64, total: i64) -> Option<More> {
+        let shown = i64::from(self.offset).saturating_add(read);
         (shown < total).then(|| More { left: total - shown, next: shown })
+    }
+
+    /// Whether rows are left after these.
+    fn leaves_of<T>(self, rows: &Rows<T>) -> Option<More> {
+        self.leaves(i64::try_from(rows.rows.len()).unwrap_or(i64::MAX), rows.total)
     }
 }
 
@@ -247,9 +258,9 @@ impl Page {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct More {
     /// How many.
-    left: u64,
+    left: i64,
     /// The offset at which they begin.
-    next: u64,
+    next: i64,
 }
 
 impl std::fmt::Display for More {
@@ -282,25 +293,18 @@ mod tests {
 
     #[test]
     fn all_rows_are_read_a_page_at_a_time_and_a_limit_in_one() {
-        let all: Vec<u32> = (0..1_234).collect();
+        let all: Vec<i64> = (0..1_234).collect();
         let page = |limit, offset| {
-            let (mut seen, mut asked) = (Vec::new(), Vec::new());
+            let mut asked = Vec::new();
             let page = Page { limit, offset };
-            let (read, total) = page
-                .read(
-                    |limit, offset| {
-                        asked.push(limit);
-                        let rows = all.iter().copied().skip(offset as usize).take(limit as usize);
-                        Ok((rows.collect(), all.len() as u64))
-                    },
-                    |row| {
-                        seen.push(row);
-                        Ok(())
-                    },
-                )
-                .unwrap();
-            assert_eq!(seen.len() as u64, read);
-            (seen, asked, page.leaves(read, total))
+            let rows: Result<Rows<i64>, ()> = page.collect(|limit, offset| {
+                asked.push(limit);
+                let rows = all.iter().copied().skip(offset as usize).take(limit as usize).collect();
+                Ok(Rows { rows, total: 1_234 })
+            });
+            let rows = rows.unwrap();
+            let more = page.leaves_of(&rows);
+            (rows.rows, asked, more)
         };
         assert_eq!(page(0, 0), (all.clone(), vec![500, 500, 500], None));
         assert_eq!(page(0, 1_000), (all[1_000..].to_vec(), vec![500], None));

@@ -1,6 +1,7 @@
 //! `holdpoint reject`: refuse what a run waits for.
 
-use super::records::Verdict;
+use holdpoint_actors::store::Verdict;
+
 use super::{Database, decide};
 use crate::error::CommandError;
 use crate::text::Ui;

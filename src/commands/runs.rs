@@ -1,14 +1,17 @@
 //! `holdpoint runs`: every run of a database, newest first.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
 use holdpoint::view::RunSummary;
+use holdpoint_actors::store::{ReadError, Reader};
+use holdpoint_core::ids::{ApprovalId, RunId};
 use holdpoint_core::run::RunStatus;
 use serde::Serialize;
 
 use super::records::Records;
-use super::{More, Page, PageArgs};
+use super::{More, Page, PageArgs, Rows};
 use crate::error::CommandError;
 use crate::text::table::{Cell, Table};
 use crate::text::{Ui, style, times};
@@ -27,7 +30,7 @@ pub(super) struct Args {
 #[derive(Debug, Serialize)]
 struct Listing {
     runs: Vec<RunSummary>,
-    total: u64,
+    total: i64,
     limit: u32,
     offset: u32,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -36,33 +39,47 @@ struct Listing {
 
 pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), CommandError> {
     let page = args.page.page();
-    let records = Records::open_to_read(database)?;
-    let (runs, total) = page.collect(|limit, offset| records.runs(limit, offset))?;
-    let more = page.leaves(runs.len() as u64, total);
+    let mut records = Records::open_to_read(database)?;
+    let runs = page.collect(|limit, offset| records.read(|reader| summaries(reader, limit, offset)))?;
+    let more = page.leaves_of(&runs);
     if ui.json() {
-        let Page { limit, offset } = page;
-        return Ok(ui.write_json(&Listing { runs, total, limit, offset, truncated: more.is_some() })?);
+        let (Page { limit, offset }, Rows { rows, total }) = (page, runs);
+        return Ok(ui.write_json(&Listing {
+            runs: rows,
+            total,
+            limit,
+            offset,
+            truncated: more.is_some(),
+        })?);
     }
-    print(&runs, total, more, ui.out())
+    print(&runs, more, ui.out())
 }
 
-fn print(
-    runs: &[RunSummary],
-    total: u64,
-    more: Option<More>,
-    out: &mut dyn Write,
-) -> Result<(), CommandError> {
-    if total == 0 {
+fn summaries(reader: &Reader<'_>, limit: i64, offset: i64) -> Result<Rows<RunSummary>, ReadError> {
+    let Rows { rows, total } = reader.runs_page(limit, offset)?;
+    let ids: Vec<RunId> = rows.iter().map(|run| RunId::from(run.id.as_str())).collect();
+    let mut pending: HashMap<RunId, Vec<ApprovalId>> = HashMap::new();
+    for (run, approval) in reader.pending_approval_ids_of(&ids, 2)? {
+        pending.entry(run).or_default().push(approval);
+    }
+    let none = Vec::new();
+    let rows = rows.into_iter().zip(&ids);
+    let rows = rows.map(|(run, id)| RunSummary::of(run, pending.get(id).unwrap_or(&none))).collect();
+    Ok(Rows { rows, total })
+}
+
+fn print(runs: &Rows<RunSummary>, more: Option<More>, out: &mut dyn Write) -> Result<(), CommandError> {
+    if runs.total == 0 {
         return Ok(writeln!(out, "no runs")?);
     }
     let mut table = Table::new(&["RUN", "STATUS", "REASON", "STEPS", "CREATED", "APPROVAL", "GOAL"]);
-    for run in runs {
+    for run in &runs.rows {
         table.row(vec![
             Cell::foreign(&run.id),
-            status_cell(run.status),
-            Cell::foreign(run.reason),
+            Cell::foreign(&run.status).styled(status_style(run)),
+            Cell::foreign(&run.reason),
             Cell::own(run.steps),
-            Cell::own(times::stamp(run.created_at)),
+            Cell::own(times::stamp_or_dash(run.created_at)),
             Cell::foreign(run.pending_approval_id.as_deref().unwrap_or_default()),
             Cell::foreign_cut(&run.goal, GOAL_BYTES_MAX),
         ]);
@@ -74,25 +91,20 @@ fn print(
     Ok(())
 }
 
-/// A run's status, in the colour of what it means for a person.
-pub(super) fn status_cell(status: RunStatus) -> Cell {
-    Cell::own(status).styled(status_style(status))
-}
-
-/// The colour of a run's status.
-pub(super) fn status_style(status: RunStatus) -> anstyle::Style {
-    match status {
-        RunStatus::Running => style::MOVING,
-        RunStatus::WaitingForApproval | RunStatus::Interrupted => style::WAITS,
-        RunStatus::Completed => style::GOOD,
-        RunStatus::Failed => style::BAD,
-        RunStatus::Cancelled => style::DIM,
+/// The colour of a run's status, by what it means for a person.
+pub(super) fn status_style(run: &RunSummary) -> anstyle::Style {
+    match run.known_status() {
+        Some(RunStatus::Running) => style::MOVING,
+        Some(RunStatus::WaitingForApproval | RunStatus::Interrupted) => style::WAITS,
+        Some(RunStatus::Completed) => style::GOOD,
+        Some(RunStatus::Failed) => style::BAD,
+        Some(RunStatus::Cancelled) => style::DIM,
+        None => style::PLAIN,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use holdpoint::view::Usage;
     use holdpoint_core::time::UnixNanos;
 
     use super::*;
@@ -101,22 +113,16 @@ mod tests {
         RunSummary {
             id: id.to_owned(),
             goal: goal.to_owned(),
-            status,
-            reason: "",
-            reason_detail: String::new(),
+            status: status.to_string(),
             steps: 1,
-            created_at: UnixNanos::parse("2026-10-01T09:00:00Z").unwrap(),
-            finished_at: None,
-            pending_approval_id: None,
-            model_calls: 0,
-            usage: Usage::default(),
-            estimated_cost_micros: 0,
+            created_at: Some(UnixNanos::parse("2026-10-01T09:00:00Z").unwrap()),
+            ..RunSummary::default()
         }
     }
 
-    fn printed(runs: &[RunSummary], total: u64, more: Option<More>) -> String {
+    fn printed(rows: Vec<RunSummary>, total: i64, more: Option<More>) -> String {
         let mut out = Vec::new();
-        print(runs, total, more, &mut out).unwrap();
+        print(&Rows { rows, total }, more, &mut out).unwrap();
         let text = anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string();
         // The zone is whoever's runs the test.
         text.replace(
@@ -131,8 +137,8 @@ mod tests {
         waiting.pending_approval_id = Some("a1".to_owned());
         let mut ended =
             summary("r\u{202e}2", RunStatus::Failed, &format!("line\nbreak \x1b[2J {}", "x".repeat(100)));
-        ended.reason = "goal_failed";
-        insta::assert_snapshot!(printed(&[waiting, ended], 5, Some(More { left: 3, next: 2 })), @r"
+        ended.reason = "goal_failed".to_owned();
+        insta::assert_snapshot!(printed(vec![waiting, ended], 5, Some(More { left: 3, next: 2 })), @r"
         RUN                    STATUS                REASON       STEPS  CREATED                    APPROVAL  GOAL
         shop.0123456789abcdef  WAITING_FOR_APPROVAL  -            1      2026-10-01 09:00:00 +0000  a1        call pay
         r\u{202e}2             FAILED                goal_failed  1      2026-10-01 09:00:00 +0000  -         line break \x1b[2J xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
@@ -142,6 +148,6 @@ mod tests {
 
     #[test]
     fn an_empty_database_says_so() {
-        assert_eq!(printed(&[], 0, None), "no runs\n");
+        assert_eq!(printed(Vec::new(), 0, None), "no runs\n");
     }
 }

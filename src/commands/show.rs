@@ -4,12 +4,15 @@ use std::io::Write;
 use std::path::Path;
 
 use holdpoint::view::{ApprovalView, RunSummary, StepSummary};
+use holdpoint_actors::store::{ReadError, Reader};
+use holdpoint_core::approval::ApprovalStatus;
 use holdpoint_core::ids::RunId;
+use holdpoint_core::run::RunStatus;
 use serde::Serialize;
 
-use super::records::{Records, Waiting};
+use super::records::{Records, Waiting, no_run, summary};
 use super::runs::status_style;
-use super::{More, Page, PageArgs};
+use super::{More, Page, PageArgs, Rows};
 use crate::error::CommandError;
 use crate::text::table::{Cell, Table};
 use crate::text::{Ui, counted, line, style, times, waiting};
@@ -35,12 +38,9 @@ pub(super) struct Args {
 #[derive(Debug)]
 struct Detail {
     run: RunSummary,
-    steps: Vec<StepSummary>,
-    steps_total: u64,
-    pending: Vec<Waiting>,
-    pending_total: u64,
-    approvals: Vec<ApprovalView>,
-    approvals_total: u64,
+    steps: Rows<StepSummary>,
+    pending: Rows<Waiting>,
+    approvals: Rows<ApprovalView>,
 }
 
 /// What is printed in JSON.
@@ -48,12 +48,12 @@ struct Detail {
 struct Listing {
     run: RunSummary,
     steps: Vec<StepSummary>,
-    steps_total: u64,
+    steps_total: i64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     steps_truncated: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     approvals: Vec<ApprovalView>,
-    approvals_total: u64,
+    approvals_total: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting_approval: Option<ApprovalView>,
     limit: u32,
@@ -62,65 +62,81 @@ struct Listing {
 
 pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), CommandError> {
     let page = args.page.page();
-    let records = Records::open_to_read(database)?;
-    let detail = read(&records, &RunId::from(args.run.as_str()), page)?;
+    let id = RunId::from(args.run.as_str());
+    let mut records = Records::open_to_read(database)?;
+    let detail = records.read(|reader| read(reader, &id, page))?.ok_or_else(|| no_run(&id))?;
     if !ui.json() {
         return print(&detail, page, database, ui.out());
     }
-    let waiting = match detail.pending.as_slice() {
-        [only] if detail.pending_total == 1 => Some(ApprovalView::of(&only.approval)),
+    let waiting = match detail.pending.rows.as_slice() {
+        [only] if detail.pending.total == 1 => Some(ApprovalView::of(&only.approval)),
         _ => None,
     };
     Ok(ui.write_json(&Listing {
-        steps_truncated: page.leaves(detail.steps.len() as u64, detail.steps_total).is_some(),
+        steps_truncated: page.leaves_of(&detail.steps).is_some(),
         run: detail.run,
-        steps: detail.steps,
-        steps_total: detail.steps_total,
-        approvals: detail.approvals,
-        approvals_total: detail.approvals_total,
+        steps: detail.steps.rows,
+        steps_total: detail.steps.total,
+        approvals: detail.approvals.rows,
+        approvals_total: detail.approvals.total,
         waiting_approval: waiting,
         limit: page.limit,
         offset: page.offset,
     })?)
 }
 
-fn read(records: &Records, id: &RunId, page: Page) -> Result<Detail, CommandError> {
-    let run = records.summary(id)?;
-    let (steps, steps_total) = page.collect(|limit, offset| records.steps(id, limit, offset))?;
-    let (pending, pending_total) = page.collect(|limit, offset| records.pending(id, limit, offset))?;
-    let (approvals, approvals_total) = page.collect(|limit, offset| records.approvals(id, limit, offset))?;
-    let approvals = approvals.iter().map(ApprovalView::of).collect();
-    Ok(Detail { run, steps, steps_total, pending, pending_total, approvals, approvals_total })
+/// Reads one snapshot, so that the parts fit together.
+fn read(reader: &Reader<'_>, id: &RunId, page: Page) -> Result<Option<Detail>, ReadError> {
+    let Some(run) = summary(reader, id)? else { return Ok(None) };
+    let steps = mapped(page.collect(|limit, offset| reader.steps_page(id, limit, offset))?, |step| {
+        StepSummary::of(&step)
+    });
+    let approvals = |status| page.collect(|limit, offset| reader.approvals_page(id, status, limit, offset));
+    // A run that was cancelled keeps undecided approvals; nobody can decide them any more.
+    let waits = run.known_status() == Some(RunStatus::WaitingForApproval);
+    let undecided =
+        if waits { approvals(Some(ApprovalStatus::Pending))? } else { Rows { rows: Vec::new(), total: 0 } };
+    let mut pending = Rows { rows: Vec::new(), total: undecided.total };
+    for approval in undecided.rows {
+        let reason = reader.approval_reason(id, &approval.id)?;
+        pending.rows.push(Waiting { approval, reason });
+    }
+    let approvals = mapped(approvals(None)?, |approval| ApprovalView::of(&approval));
+    Ok(Some(Detail { run, steps, pending, approvals }))
+}
+
+fn mapped<T, U>(rows: Rows<T>, with: impl FnMut(T) -> U) -> Rows<U> {
+    Rows { rows: rows.rows.into_iter().map(with).collect(), total: rows.total }
 }
 
 fn print(detail: &Detail, page: Page, database: &Path, out: &mut dyn Write) -> Result<(), CommandError> {
     header(&detail.run, out)?;
-    for waits in &detail.pending {
+    for waits in &detail.pending.rows {
         waiting::write(out, &waits.approval, waits.reason.as_deref(), database)?;
     }
-    if let Some(more) = page.leaves(detail.pending.len() as u64, detail.pending_total) {
+    if let Some(more) = page.leaves_of(&detail.pending) {
         writeln!(out, "\nwaiting approvals: {more}")?;
     }
-    if detail.steps.is_empty() {
+    if detail.steps.rows.is_empty() {
         return Ok(());
     }
     writeln!(out)?;
-    steps(&detail.steps, page.leaves(detail.steps.len() as u64, detail.steps_total), out)
+    steps(&detail.steps.rows, page.leaves_of(&detail.steps), out)
 }
 
 fn header(run: &RunSummary, out: &mut dyn Write) -> Result<(), CommandError> {
-    let (bold, colour) = (style::BOLD, status_style(run.status));
+    let (bold, colour) = (style::BOLD, status_style(run));
     writeln!(out, "run       {bold}{}{bold:#}", line(&run.id, ID_BYTES_MAX))?;
     writeln!(out, "goal      {}", counted(&run.goal, TEXT_BYTES_MAX))?;
-    write!(out, "status    {colour}{}{colour:#}", run.status)?;
+    write!(out, "status    {colour}{}{colour:#}", line(&run.status, ID_BYTES_MAX))?;
     if !run.reason.is_empty() {
-        write!(out, " ({})", run.reason)?;
+        write!(out, " ({})", line(&run.reason, ID_BYTES_MAX))?;
     }
     if !run.reason_detail.is_empty() {
         write!(out, ": {}", counted(&run.reason_detail, TEXT_BYTES_MAX))?;
     }
     writeln!(out, "\nsteps     {}", run.steps)?;
-    writeln!(out, "created   {}", times::stamp(run.created_at))?;
+    writeln!(out, "created   {}", times::stamp_or_dash(run.created_at))?;
     if let Some(at) = run.finished_at {
         writeln!(out, "finished  {}", times::stamp(at))?;
     }
@@ -139,6 +155,10 @@ fn steps(steps: &[StepSummary], more: Option<More>, out: &mut dyn Write) -> Resu
     let headings = ["STEP", "TOOL", "DECISION", "STATUS", "POLICY", "OBSERVATION", "SUMMARY"];
     let mut table = Table::new(&headings);
     for step in steps {
+        let summary = match &step.unread {
+            Some(damage) => format!("can't be read: {damage}"),
+            None => step.summary.clone(),
+        };
         table.row(vec![
             Cell::own(step.index),
             Cell::foreign(&step.tool),
@@ -146,7 +166,7 @@ fn steps(steps: &[StepSummary], more: Option<More>, out: &mut dyn Write) -> Resu
             Cell::foreign(step.status),
             Cell::foreign(step.policy),
             Cell::foreign(step.observation),
-            Cell::foreign_cut(&step.summary, SUMMARY_BYTES_MAX),
+            Cell::foreign_cut(&summary, SUMMARY_BYTES_MAX),
         ]);
     }
     table.write(out)?;

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::str::FromStr;
 
 use holdpoint::codes::Code;
+use holdpoint_actors::store::{Head, ReadError, Reader};
 use holdpoint_core::chain::VerifyReport;
 use serde::Serialize;
 
@@ -32,27 +33,27 @@ pub(super) struct Args {
     to: Option<i64>,
     /// An event's number and hash, kept elsewhere; fails unless the chain reaches it with that hash
     #[arg(long, value_name = "SEQ:HASH")]
-    head: Option<Head>,
+    head: Option<KeptHead>,
 }
 
 /// A head of the chain that was kept elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Head {
+struct KeptHead {
     seq: i64,
     hash: String,
 }
 
-impl FromStr for Head {
+impl FromStr for KeptHead {
     type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Head, Self::Err> {
+    fn from_str(text: &str) -> Result<KeptHead, Self::Err> {
         let malformed = "not a positive event number, a colon and the hash that was kept";
         let (seq, hash) = text.split_once(':').ok_or(malformed)?;
         let seq = seq.parse().map_err(|_| malformed)?;
         if seq < 1 || hash.is_empty() {
             return Err(malformed);
         }
-        Ok(Head { seq, hash: hash.to_owned() })
+        Ok(KeptHead { seq, hash: hash.to_owned() })
     }
 }
 
@@ -61,7 +62,7 @@ impl FromStr for Head {
 struct Question {
     from: i64,
     to: i64,
-    kept: Option<Head>,
+    kept: Option<KeptHead>,
 }
 
 impl Question {
@@ -99,8 +100,8 @@ struct Finding {
 
 pub(super) fn run(args: &Args, database: &Database, ui: &mut Ui) -> Result<(), CommandError> {
     let question = Question::of(args)?;
-    let records = Records::open_to_read(&database.path()?)?;
-    let finding = walk(&records, &question)?;
+    let mut records = Records::open_to_read(&database.path()?)?;
+    let finding = records.read(|reader| walk(reader, &question))?;
     if ui.json() {
         ui.write_json(&Listing::of(&question, &finding))?;
     } else {
@@ -109,11 +110,10 @@ pub(super) fn run(args: &Args, database: &Database, ui: &mut Ui) -> Result<(), C
     judge(&question, &finding)
 }
 
-fn walk(records: &Records, question: &Question) -> Result<Finding, CommandError> {
-    // Read first, so that what is committed meanwhile is not looked at.
-    let head = records.head()?;
-    let to = if question.to == 0 { head.0 } else { question.to };
-    let report = if to > 0 { records.verify(question.from, to)? } else { VerifyReport::default() };
+fn walk(reader: &Reader<'_>, question: &Question) -> Result<Finding, ReadError> {
+    let Head { seq, hash } = reader.head()?;
+    let to = if question.to == 0 { seq } else { question.to };
+    let report = if to > 0 { reader.verify(question.from, to)? } else { VerifyReport::default() };
     let intact = report.broken.is_none();
     let reached = intact && report.checked > 0 && report.to >= question.to;
     let found = match &question.kept {
@@ -123,16 +123,16 @@ fn walk(records: &Records, question: &Question) -> Result<Finding, CommandError>
             if kept.seq == report.to {
                 Some(report.hash.clone())
             } else {
-                records.event_hash(kept.seq)?
+                reader.event_hash(kept.seq)?
             }
         }
         Some(_) | None => None,
     };
-    Ok(Finding { head, report, reached, found })
+    Ok(Finding { head: (seq, hash), report, reached, found })
 }
 
 impl Finding {
-    fn matches(&self, kept: &Head) -> bool {
+    fn matches(&self, kept: &KeptHead) -> bool {
         self.found.as_deref() == Some(kept.hash.as_str())
     }
 }
@@ -288,9 +288,9 @@ mod tests {
 
     #[test]
     fn a_head_is_a_positive_number_a_colon_and_a_hash() {
-        assert_eq!("3:ab".parse(), Ok(Head { seq: 3, hash: "ab".to_owned() }));
+        assert_eq!("3:ab".parse(), Ok(KeptHead { seq: 3, hash: "ab".to_owned() }));
         for bad in ["", "3", "3:", ":ab", "0:ab", "-1:ab", "x:ab", "9223372036854775808:ab"] {
-            assert!(bad.parse::<Head>().is_err(), "{bad}");
+            assert!(bad.parse::<KeptHead>().is_err(), "{bad}");
         }
     }
 

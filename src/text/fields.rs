@@ -103,7 +103,7 @@ fn ends<T>(items: &[T], (head, tail): (usize, usize)) -> (&[T], usize, &[T]) {
 }
 
 /// Lays a value out, two spaces a level, its strings bounded. `None` when the text is no JSON, or nested absurdly.
-fn pretty(text: &str) -> Option<Vec<String>> {
+pub(crate) fn pretty(text: &str) -> Option<Vec<String>> {
     if is_deeper_than(text.as_bytes(), DEPTH_MAX) {
         return None;
     }

@@ -3,6 +3,7 @@
 //! Owns the two streams of a command. Never prints a foreign character unescaped, and never colours anything that is
 //! not a terminal.
 
+pub(crate) mod diff;
 pub(crate) mod fields;
 pub(crate) mod style;
 pub(crate) mod table;
@@ -86,6 +87,11 @@ impl Ui {
         flushed
     }
 
+    /// Whether a person can be asked.
+    pub(crate) fn can_ask(&self) -> bool {
+        !self.json && self.answers.is_some()
+    }
+
     /// Asks a person, who answers with one line.
     pub(crate) fn ask(&mut self, question: &str) -> io::Result<Answer> {
         let Some(answers) = (if self.json { None } else { self.answers.as_mut() }) else {
@@ -131,6 +137,14 @@ pub(crate) fn counted(text: &str, max_bytes: usize) -> String {
     }
     let cut = clean.floor_char_boundary(max_bytes);
     format!("{}… [{} more bytes]", &clean[..cut], clean.len() - cut)
+}
+
+/// Says how many of something there are: `1 run`, `2 runs`.
+pub(crate) fn plural(count: impl TryInto<i64>, noun: &str) -> String {
+    match count.try_into().unwrap_or(i64::MAX) {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
 }
 
 /// Writes a word for a POSIX shell, so that a command that is printed can be pasted.

@@ -8,6 +8,11 @@ pub(crate) fn stamp(at: UnixNanos) -> String {
     local(at, "%Y-%m-%d %H:%M:%S %z")
 }
 
+/// A moment to the second, or a dash.
+pub(crate) fn stamp_or_dash(at: Option<UnixNanos>) -> String {
+    at.map_or_else(|| "-".to_owned(), stamp)
+}
+
 fn local(at: UnixNanos, form: &str) -> String {
     DateTime::from_timestamp_nanos(at.as_nanos()).with_timezone(&Local).format(form).to_string()
 }

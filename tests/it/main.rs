@@ -1,3 +1,4 @@
 //! The integration tests: one binary, so that the tree links once. Each module is a ring of its own.
 
+mod commands;
 mod tidy;
