@@ -258,7 +258,7 @@ pub fn default_decision(request: &ToolRequest) -> PolicyDecision {
     let reason = format!("side effect {class} is {outcome} by policy");
     match outcome {
         Outcome::RequireApproval => {
-            let mut w = ObjectWriter::new();
+            let mut w = ObjectWriter::sorted();
             w.str("tool", &request.spec.name);
             w.raw("args", request.args.as_str());
             let shown = Json::trusted(w.finish());
