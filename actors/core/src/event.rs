@@ -201,13 +201,14 @@ impl NewEvent {
     pub fn step_policy(
         step: &Step,
         decision: &PolicyDecision,
+        spec: Option<&SpecHash>,
         view: Option<&SeenView>,
         at: UnixNanos,
     ) -> NewEvent {
         let mut w = ObjectWriter::new();
         decision.write(&mut w);
         w.omit_empty_str("policy_id", step.policy_id.as_ref().map_or("", PolicyId::as_str));
-        w.omit_empty_str("spec_hash", step.spec_hash.as_ref().map_or("", SpecHash::as_str));
+        w.omit_empty_str("spec_hash", spec.map_or("", SpecHash::as_str));
         if let Some(view) = view {
             w.object("view", |w| view.write(w));
         }
@@ -238,7 +239,7 @@ impl NewEvent {
             w.str("content_hash", &observation.content_hash);
         }
         w.int("duration_ms", at.millis_since(step.started_at));
-        if failed {
+        if failed && !late {
             w.str("error", &observation.summary);
         }
         if late {

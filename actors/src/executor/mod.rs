@@ -216,7 +216,7 @@ async fn execute(execution: Execution) {
     }
     let timeout = call.timeout;
     call.started.set();
-    let calling = AssertUnwindSafe(tool.call(call)).catch_unwind();
+    let calling = AssertUnwindSafe(async move { tool.call(call).await }).catch_unwind();
     let end = match tokio::time::timeout(timeout, calling).await {
         Ok(Ok(answer)) => CallEnd::of(&name, answer),
         Ok(Err(panic)) => CallEnd::of_panic(&name, &crate::panic_text(&*panic)),

@@ -1,7 +1,7 @@
 //! `LeaseKeeper`: renews the leases of live sessions, and has the runs of lost ones recovered.
 //!
 //! Owns the deadlines of runs held by live sessions. A session registers in [`LiveSessions`], which outlives the actor:
-//! a restarted keeper asks it who is there. A renewal that is refused loses the fence, and the session stops before
+//! a restarted keeper asks it who is there, and who has gone meanwhile. A renewal that is refused loses the fence, and the session stops before
 //! its next effect; one that merely fails is tried again, and the fence closes by itself when the time runs out.
 
 mod fence;
@@ -29,7 +29,14 @@ pub const TTL_MIN: Duration = Duration::from_secs(3);
 
 /// The sessions that live in this process, by their lease's owner.
 #[derive(Debug, Clone, Default)]
-pub struct LiveSessions(Arc<Mutex<HashMap<LeaseOwner, Live>>>);
+pub struct LiveSessions(Arc<Mutex<Sessions>>);
+
+#[derive(Debug, Default)]
+struct Sessions {
+    live: HashMap<LeaseOwner, Live>,
+    /// Gone without giving their lease up, and not taken notice of yet.
+    lost: Vec<(RunId, LeaseOwner)>,
+}
 
 #[derive(Debug, Clone)]
 struct Live {
@@ -41,7 +48,7 @@ struct Live {
 impl LiveSessions {
     /// How many there are.
     pub fn len(&self) -> usize {
-        lock(&self.0).len()
+        lock(&self.0).live.len()
     }
 
     /// Whether there is none.
@@ -51,6 +58,7 @@ impl LiveSessions {
 
     fn due(&self) -> Vec<(RunId, LeaseTerms, Fence)> {
         lock(&self.0)
+            .live
             .iter()
             .filter(|(_, live)| live.fence.age() >= live.ttl / 3)
             .map(|(owner, live)| {
@@ -82,7 +90,7 @@ impl LeaseGuard {
     ) -> LeaseGuard {
         let fence = Fence::stamped(stamped_at, terms.ttl);
         let live = Live { run: run.clone(), ttl: terms.ttl, fence: fence.clone() };
-        lock(&sessions.0).insert(terms.owner.clone(), live);
+        lock(&sessions.0).live.insert(terms.owner.clone(), live);
         keeper.tell(Msg::Wake);
         LeaseGuard { run, owner: terms.owner.clone(), fence, sessions, keeper, released: false }
     }
@@ -95,15 +103,19 @@ impl LeaseGuard {
     /// Forgets the hold: the run was paused, ended or given up in a commit.
     pub fn release(&mut self) {
         self.released = true;
-        lock(&self.sessions.0).remove(&self.owner);
+        lock(&self.sessions.0).live.remove(&self.owner);
     }
 }
 
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        lock(&self.sessions.0).remove(&self.owner);
+        let mut sessions = lock(&self.sessions.0);
+        sessions.live.remove(&self.owner);
         if !self.released {
-            self.keeper.tell(Msg::Lost { run: self.run.clone(), owner: self.owner.clone() });
+            // Left where the next keeper finds it, should this one be down.
+            sessions.lost.push((self.run.clone(), self.owner.clone()));
+            drop(sessions);
+            self.keeper.tell(Msg::Wake);
         }
     }
 }
@@ -111,15 +123,8 @@ impl Drop for LeaseGuard {
 /// What the keeper takes.
 #[derive(Debug)]
 pub enum Msg {
-    /// A session has taken a lease.
+    /// A session has taken a lease, or is gone and has not given it up.
     Wake,
-    /// A session is gone and has not given its lease up.
-    Lost {
-        /// Its run.
-        run: RunId,
-        /// Its owner.
-        owner: LeaseOwner,
-    },
     /// It is time to renew.
     Tick,
     /// Asks how it fares.
@@ -182,6 +187,7 @@ impl Actor for LeaseKeeper {
 
     async fn pre_start(&self, me: ActorRef<Msg>, arguments: Arguments) -> Result<State, ActorProcessingErr> {
         let mut state = State { arguments, ticking: false, renewed: 0, lost: 0 };
+        state.recover_lost();
         state.arm(&me);
         Ok(state)
     }
@@ -193,18 +199,14 @@ impl Actor for LeaseKeeper {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Msg::Wake => state.arm(&me),
+            Msg::Wake => {
+                state.recover_lost();
+                state.arm(&me);
+            }
             Msg::Tick => {
                 state.ticking = false;
                 state.renew_due();
                 state.arm(&me);
-            }
-            Msg::Lost { run, owner } => {
-                state.lost += 1;
-                tracing::warn!(%run, "a session was lost; its run is recovered");
-                if let Some(recover) = state.arguments.recover.get() {
-                    recover.recover(run, owner);
-                }
             }
             Msg::Observe(reply) => {
                 let held = state.arguments.sessions.len();
@@ -217,12 +219,21 @@ impl Actor for LeaseKeeper {
 }
 
 impl State {
+    fn recover_lost(&mut self) {
+        let Some(recover) = self.arguments.recover.get() else { return };
+        for (run, owner) in std::mem::take(&mut lock(&self.arguments.sessions.0).lost) {
+            self.lost += 1;
+            tracing::warn!(%run, "a session was lost; its run is recovered");
+            recover.recover(run, owner);
+        }
+    }
+
     /// Ticks only while something is held: nothing runs when nothing is held.
     fn arm(&mut self, me: &ActorRef<Msg>) {
         if self.ticking {
             return;
         }
-        let shortest = lock(&self.arguments.sessions.0).values().map(|live| live.ttl).min();
+        let shortest = lock(&self.arguments.sessions.0).live.values().map(|live| live.ttl).min();
         if let Some(ttl) = shortest {
             self.ticking = true;
             // Six looks in a lifetime: a lease older than a third of it is renewed at the next look, so before half.

@@ -4,8 +4,10 @@
 //! and a lost session share.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use holdpoint_core::approval::{
     Approval, ApprovalStatus, INTERRUPTED_REASON, INTERRUPTED_SIDE_EFFECT, latest_of,
 };
@@ -13,7 +15,7 @@ use holdpoint_core::attempt::Ending;
 use holdpoint_core::ids::{ApprovalId, LeaseOwner, RunId, StepId};
 use holdpoint_core::json::{Json, ObjectWriter};
 use holdpoint_core::ledger::{Ledger, RunEnd};
-use holdpoint_core::policy::{Outcome, PolicyDecision};
+use holdpoint_core::policy::{Outcome, PolicyDecision, PolicyView};
 use holdpoint_core::recovery::{self, CutOff};
 use holdpoint_core::run::{Lease, Reason, Run, RunStatus};
 use holdpoint_core::step::{Observation, ObservationKind, Step, StepStatus};
@@ -25,7 +27,7 @@ use super::commit::Stop;
 use super::handle::{OpenStep, Session};
 use super::registry::Registered;
 use super::story::{Core, busy};
-use super::{Attached, Pace, Reconciliation, SessionError, Shared, Verdict};
+use super::{Attached, Pace, Reconcile, Reconciliation, SessionError, Shared, Verdict};
 use crate::clock::wall;
 
 /// What attaching found, before it is given to the caller with its session.
@@ -109,7 +111,11 @@ impl Core {
             Some(approval) => Arc::new(approval.clone()),
             None => return Err(self.misused("its step waits for no approval").into()),
         };
-        if grant.status == ApprovalStatus::Pending && grant.is_past_expiry(self.shared.clock.now()) {
+        // The clock is read only for an approval that can expire: readings are counted.
+        if grant.status == ApprovalStatus::Pending
+            && grant.expires_at.is_some()
+            && grant.is_past_expiry(self.shared.clock.now())
+        {
             return self.expire(&grant).await;
         }
         if grant.status != ApprovalStatus::Approved {
@@ -130,7 +136,7 @@ impl Core {
         if let Err(error) = tool.check(request.args.as_str().as_bytes()) {
             return self.refuse_outdated(&grant, &error, resumed_at).await;
         }
-        self.ledger.set_spec(&tool.recorded).map_err(|e| self.illegal(e))?;
+        self.ledger.judge_under(&tool.recorded);
         let judged = self.evaluate(&request, Some((grant, resumed_at))).await?;
         self.proposed = true;
         Ok(match self.act_on(request, judged).await? {
@@ -212,7 +218,7 @@ impl Core {
             return Ok(Found::Ended(run));
         }
         let reconciled = match self.shared.reconcile.clone() {
-            Some(reconcile) => match reconcile.reconcile(&self.ledger.view()).await {
+            Some(reconcile) => match contained(&*reconcile, self.ledger.view()).await {
                 Ok(found) => found,
                 Err(error) => {
                     return self
@@ -313,7 +319,7 @@ impl Core {
             Err(why) => return self.conflict(cut_off, &why, detail).await,
         };
         self.ledger.reopen_step(index);
-        self.ledger.set_spec(&tool.recorded).map_err(|e| self.illegal(e))?;
+        self.ledger.judge_under(&tool.recorded);
         self.ledger.record_policy(pause, None, None, now).map_err(|e| self.illegal(e))?;
         let asked_at = self.shared.clock.now();
         let id = ApprovalId::from(self.shared.mint.id());
@@ -348,7 +354,9 @@ impl Core {
         why: &Unpausable,
         detail: &str,
     ) -> Result<Found, Stop> {
-        if let Some(cut_off) = cut_off.filter(|_| why.outdated) {
+        // Only whoever looked outside says that the call did not happen; without them the step keeps its unknown end.
+        let reconciled = self.shared.reconcile.is_some();
+        if let Some(cut_off) = cut_off.filter(|_| why.outdated && reconciled) {
             let now = self.shared.clock.now();
             let summary = format!("invalid decision on resume: {}", why.why);
             let fields = [("error", why.why.as_str())];
@@ -362,6 +370,12 @@ impl Core {
         }
         self.fail_cut_off(RunEnd::new(Reason::ReconcileConflict, words)).await
     }
+}
+
+/// Asks whoever knows the outside. A panic there is an error like any other.
+async fn contained(reconcile: &dyn Reconcile, view: PolicyView) -> Result<Reconciliation, String> {
+    let asked = AssertUnwindSafe(async { reconcile.reconcile(&view).await }).catch_unwind().await;
+    asked.unwrap_or_else(|panic| Err(format!("panic: {}", crate::panic_text(&*panic))))
 }
 
 /// Why a cut-off call can't wait for a person.

@@ -3,6 +3,7 @@
 //! Owns the difference between *refused* (nothing was written), *unavailable* (nothing was written, and it may be tried
 //! again) and *in doubt* (settled here by a read behind the writer's restart, before anybody is told anything).
 
+use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
 use holdpoint_core::event::Event;
@@ -210,9 +211,15 @@ impl Core {
         }
     }
 
+    /// Tells the observer. What it makes of an event changes nothing here, not even by a panic.
     fn tell(&self, events: &[Event]) {
-        if let Some(observer) = &self.shared.observer {
-            events.iter().for_each(|event| observer.committed(event));
+        let Some(observer) = &self.shared.observer else { return };
+        for event in events {
+            let told = std::panic::catch_unwind(AssertUnwindSafe(|| observer.committed(event)));
+            if let Err(panic) = told {
+                let text = crate::panic_text(&*panic);
+                tracing::error!(seq = event.seq, %text, "an observer panicked");
+            }
         }
     }
 
@@ -242,6 +249,7 @@ impl Core {
         if let Some(guard) = &mut self.guard {
             guard.fence().lose();
             guard.release();
+            self.give_up().await;
         }
         let read = {
             let id = id.clone();

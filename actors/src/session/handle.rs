@@ -4,8 +4,10 @@
 //! neither a tool nor its record; calls are serialised by a lock.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use holdpoint_core::approval::Approval;
 use holdpoint_core::decision::Proposal;
@@ -15,6 +17,7 @@ use holdpoint_core::step::Step;
 use holdpoint_core::tool::ToolSpec;
 use tokio::sync::Mutex;
 
+use super::commit::Stop;
 use super::execute::Executed;
 use super::story::Core;
 use super::{Attached, Beginning, Pace, SessionError, Shared, Verdict};
@@ -201,8 +204,19 @@ async fn detached<R: Send + 'static>(
     run: &RunId,
     act: impl for<'a> FnOnce(&'a mut Core) -> Acting<'a, R> + Send + 'static,
 ) -> Result<R, SessionError> {
-    let core = Arc::clone(core);
-    let acting = tokio::spawn(async move { act(&mut *core.lock_owned().await).await });
+    let (core, id) = (Arc::clone(core), run.clone());
+    let acting = tokio::spawn(async move {
+        let mut core = core.lock_owned().await;
+        match AssertUnwindSafe(act(&mut core)).catch_unwind().await {
+            Ok(acted) => acted,
+            // Nobody knows how far it came, so the session is over and its run is left to recovery.
+            Err(panic) => {
+                let why = format!("its session died: {}", crate::panic_text(&*panic));
+                let error = SessionError::Internal { run: id, why };
+                Err(core.stop(Stop::Failed(error.clone())).unwrap_or(error))
+            }
+        }
+    });
     acting.await.unwrap_or_else(|panic| Err(died(run.clone(), &panic)))
 }
 

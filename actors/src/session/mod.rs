@@ -258,7 +258,7 @@ impl Gate {
             check_policy_id(id).map_err(GateError::Policy)?;
         }
         let registry = Registry::of(spec.tools)?;
-        let nonce = &spec.mint.id()[..12];
+        let nonce = twelve(&spec.mint.id());
         let gate = Gate(Arc::new(Shared {
             registry,
             policy_id: policy_id.filter(|id| !id.is_empty()).map(PolicyId::from),
@@ -329,14 +329,16 @@ impl Gate {
     }
 }
 
+/// The last twelve digits of an id: of one that counts, those that differ.
+fn twelve(id: &str) -> String {
+    id[id.len() - 12..].to_owned()
+}
+
 impl Shared {
     /// Draws the owner of one hold: a stray outcome of an earlier attempt can't pass for a later one's.
     fn terms(&self) -> LeaseTerms {
-        let hex = self.mint.id();
-        LeaseTerms {
-            owner: LeaseOwner::from(format!("{}/{}", self.owner_prefix, &hex[..12])),
-            ttl: self.lease_ttl,
-        }
+        let hex = twelve(&self.mint.id());
+        LeaseTerms { owner: LeaseOwner::from(format!("{}/{hex}", self.owner_prefix)), ttl: self.lease_ttl }
     }
 
     /// Claims a run for one session of this gate.

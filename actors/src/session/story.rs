@@ -35,6 +35,8 @@ use crate::store::{CallPermit, Lane};
 pub(super) struct Core {
     pub(super) shared: Arc<Shared>,
     pub(super) ledger: Ledger,
+    /// Above the guard, so that it goes first: what the guard's end sets off needs the run unclaimed.
+    pub(super) claim: Option<Claim>,
     pub(super) guard: Option<LeaseGuard>,
     pub(super) permit: Option<CallPermit>,
     pub(super) pace: Pace,
@@ -43,7 +45,6 @@ pub(super) struct Core {
     pub(super) allowed: Option<Allowed>,
     pub(super) proposed: bool,
     pub(super) over: Option<SessionError>,
-    pub(super) claim: Option<Claim>,
     pub(super) deferred: Option<Deferred>,
     pub(super) endings: HashMap<StepId, Ending>,
 }
@@ -70,6 +71,7 @@ impl Core {
         Core {
             shared,
             ledger,
+            claim: Some(claim),
             guard: None,
             permit: None,
             pace,
@@ -78,7 +80,6 @@ impl Core {
             allowed: None,
             proposed: false,
             over: None,
-            claim: Some(claim),
             deferred: None,
             endings: HashMap::new(),
         }
@@ -283,6 +284,7 @@ impl Core {
                 .record_policy(recorded, id, Some(&judged.view), judged.at)
                 .map_err(|e| self.illegal(e))?;
         }
+        self.ledger.ask_policy(self.shared.policy_id.clone()).map_err(|e| self.illegal(e))?;
         let now = self.shared.clock.now();
         self.ledger.fail_step(&format!("policy error: {error}"), now).map_err(|e| self.illegal(e))?;
         self.end_run(RunEnd::new(Reason::InternalError, format!("policy: {error}")))?;
@@ -415,14 +417,15 @@ impl Core {
         }
         let run = self.run_id();
         // An allowed request that was never executed leaves nothing; anything else drafted is a fact.
-        let owes = self.allowed.is_none() && !self.ledger.is_clean();
+        let owes = self.deferred.is_some() || self.allowed.is_none() && !self.ledger.is_clean();
         let stopped =
             match if owes { self.commit_next(Durability::Written).await } else { Ok(Committed::Told) } {
                 Ok(_) => Ok(()),
                 Err(stop) => self.stopped(stop),
             };
-        if let Some(guard) = self.guard.take() {
-            self.give_up(guard).await;
+        if let Some(mut guard) = self.guard.take() {
+            self.give_up().await;
+            guard.release();
         }
         self.over.get_or_insert(SessionError::Closed { run, why: String::new() });
         self.claim = None;
@@ -430,7 +433,8 @@ impl Core {
         stopped
     }
 
-    async fn give_up(&self, mut guard: LeaseGuard) {
+    /// Gives the lease up, if it is still this session's, so that nobody need wait for it to run out.
+    pub(super) async fn give_up(&self) {
         let release = ledger::release(self.run_id(), self.ledger.terms().owner.clone());
         match self.shared.tree.store.apply(Lane::Outcome, release).await {
             Ok(_) => {}
@@ -438,7 +442,6 @@ impl Core {
                 tracing::debug!(run = %self.run_id(), %error, "a lease was not given up; it runs out")
             }
         }
-        guard.release();
     }
 
     // What follows are the small common parts of the chapters above.

@@ -13,7 +13,7 @@ use crate::approval::{Approval, ApprovalEvent, ApprovalStatus, IllegalApprovalMo
 use crate::attempt::Ending;
 use crate::decision::Decision;
 use crate::event::NewEvent;
-use crate::ids::{ApprovalId, LeaseOwner, PolicyId, StepId};
+use crate::ids::{ApprovalId, LeaseOwner, PolicyId, SpecHash, StepId};
 use crate::json::Json;
 use crate::limits::Repeated;
 use crate::policy::{PolicyDecision, PolicyView, SeenView};
@@ -55,20 +55,46 @@ pub struct Ledger {
     approvals: Vec<Arc<Approval>>,
     terms: LeaseTerms,
     open: Option<usize>,
+    /// The spec of the request that is judged, when it is not the one that was decided on.
+    judged_spec: Option<SpecHash>,
     draft: Draft,
 }
 
-#[derive(Debug, Default)]
+/// What is not committed yet. Unless it makes the run or enters it from elsewhere, it requires the writer's hold: that
+/// is said once, in [`Ledger::take`], so that no write can forget it.
+#[derive(Debug)]
 struct Draft {
     guards: Vec<Guard>,
     run_is_new: bool,
     entered: bool,
+    /// Whether an effect starts, for which the lease must not have run out.
+    starts_effect: bool,
+    /// What the draft needs, whoever takes it: a person's question, a decision and a takeover are synced.
+    durability: Durability,
     update: Option<RunUpdate>,
     specs: Vec<RecordedSpec>,
     steps: Vec<Touched>,
     approvals: Vec<ApprovalWrite>,
     endings: Vec<EndingWrite>,
     events: Vec<NewEvent>,
+}
+
+impl Default for Draft {
+    fn default() -> Draft {
+        Draft {
+            guards: Vec::new(),
+            run_is_new: false,
+            entered: false,
+            starts_effect: false,
+            durability: Durability::Written,
+            update: None,
+            specs: Vec::new(),
+            steps: Vec::new(),
+            approvals: Vec::new(),
+            endings: Vec::new(),
+            events: Vec::new(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -125,7 +151,7 @@ impl Ledger {
 
     /// Opens the ledger of a stored run.
     pub fn of(terms: LeaseTerms, run: Run, steps: Vec<Arc<Step>>, approvals: Vec<Arc<Approval>>) -> Ledger {
-        Ledger { run, steps, approvals, terms, open: None, draft: Draft::default() }
+        Ledger { run, steps, approvals, terms, open: None, judged_spec: None, draft: Draft::default() }
     }
 
     /// The run.
@@ -176,7 +202,6 @@ impl Ledger {
     /// Starts the next step (T2).
     pub fn start_step(&mut self, id: StepId, now: UnixNanos) {
         if !self.draft.run_is_new {
-            self.hold(false);
             self.draft.guards.push(Guard::StepCount { count: self.run.step_count });
         }
         self.update().steps_started += 1;
@@ -196,7 +221,6 @@ impl Ledger {
         spec: Option<&RecordedSpec>,
         now: UnixNanos,
     ) -> Result<(), Illegal> {
-        self.hold(false);
         let step = self.touch()?;
         step.decision = Some(decision);
         step.spec_hash = spec.map(|spec| spec.hash.clone());
@@ -214,19 +238,27 @@ impl Ledger {
         view: Option<&SeenView>,
         at: UnixNanos,
     ) -> Result<(), Illegal> {
+        self.ask_policy(id)?;
+        let judged_spec = self.judged_spec.take();
         let step = self.touch()?;
-        step.policy_id = id;
-        let event = NewEvent::step_policy(step, &decision, view, at);
+        let spec = judged_spec.as_ref().or(step.spec_hash.as_ref());
+        let event = NewEvent::step_policy(step, &decision, spec, view, at);
         step.policy = Some(decision);
         self.draft.events.push(event);
         Ok(())
     }
 
-    /// Marks the spec that a resumed request runs under.
-    pub fn set_spec(&mut self, spec: &RecordedSpec) -> Result<(), Illegal> {
-        self.touch()?.spec_hash = Some(spec.hash.clone());
-        self.draft.specs.push(spec.clone());
+    /// Names the policy that is asked about the open step, whether or not it comes to an answer.
+    pub fn ask_policy(&mut self, id: Option<PolicyId>) -> Result<(), Illegal> {
+        self.touch()?.policy_id = id;
         Ok(())
+    }
+
+    /// Names the spec that a recorded request is judged under now. The step keeps the one that it was decided on; the
+    /// policy's answer names this one.
+    pub fn judge_under(&mut self, spec: &RecordedSpec) {
+        self.judged_spec = Some(spec.hash.clone());
+        self.draft.specs.push(spec.clone());
     }
 
     /// Starts the tool (T4a, and the rest of T7): from here on its effect may have happened.
@@ -236,9 +268,7 @@ impl Ledger {
         grant: Option<&ApprovalId>,
         at: UnixNanos,
     ) -> Result<(), Illegal> {
-        if grant.is_none() {
-            self.hold(true);
-        }
+        self.draft.starts_effect = true;
         let step = self.touch()?;
         step.status = step.status.after(StepEvent::ToolStarted)?;
         if grant.is_some() {
@@ -273,7 +303,6 @@ impl Ledger {
         detail: &str,
         now: UnixNanos,
     ) -> Result<(), Illegal> {
-        self.hold(false);
         let step = self.touch()?;
         let executed = step.status == StepStatus::Executing;
         step.status = step.status.after(if failed { StepEvent::Failed } else { StepEvent::Succeeded })?;
@@ -307,7 +336,6 @@ impl Ledger {
 
     /// Ends the run and gives its lease up.
     pub fn end_run(&mut self, end: RunEnd, now: UnixNanos) -> Result<(), Illegal> {
-        self.hold(false);
         self.run.status = self.run.status.after(RunEvent::Ended(end.reason))?;
         self.run.reason = Some(end.reason);
         self.run.reason_detail = end.detail;
@@ -334,6 +362,7 @@ impl Ledger {
     ) -> Result<Arc<Approval>, Illegal> {
         self.run.status = self.run.status.after(RunEvent::Paused)?;
         let ttl = self.run.limits.approval_ttl;
+        self.draft.durability = Durability::Synced;
         let step = self.touch()?;
         step.status = step.status.after(StepEvent::Paused)?;
         step.observation = None;
@@ -401,8 +430,8 @@ impl Ledger {
             self.draft.events.push(event);
         }
         self.enter(Guard::Abandoned { seen, gone });
-        let terms = self.terms.clone();
-        self.update().lease = LeaseWrite::Take(terms);
+        self.draft.durability = Durability::Synced;
+        self.stand();
         if self.damage().is_some() {
             return Ok(());
         }
@@ -427,7 +456,6 @@ impl Ledger {
 
     /// Goes on after an interruption that left nothing unknown (T9).
     pub fn resume_after_interruption(&mut self, now: UnixNanos) {
-        self.hold(false);
         let event = NewEvent::run_resumed_after_interruption(&self.run, now);
         self.draft.events.push(event);
     }
@@ -435,6 +463,7 @@ impl Ledger {
     /// Expires an approval, pending or a grant never collected, and cancels the run (T13).
     pub fn expire(&mut self, approval: &Approval, now: UnixNanos) -> Result<(), Illegal> {
         self.require_waiting();
+        self.draft.durability = Durability::Synced;
         let mut expired = approval.clone();
         self.draft.guards.push(Guard::ApprovalIs {
             approval: approval.id.clone(),
@@ -489,9 +518,15 @@ impl Ledger {
             && d.approvals.is_empty()
     }
 
-    /// Takes what has been drafted as one transition, and starts a clean draft.
+    /// Takes what has been drafted as one transition, as durable as `durability` or as it needs, and starts a clean
+    /// draft.
     pub fn take(&mut self, durability: Durability) -> Transition {
-        let draft = std::mem::take(&mut self.draft);
+        let mut draft = std::mem::take(&mut self.draft);
+        if !draft.run_is_new && !draft.entered {
+            let held = Guard::Held { owner: self.terms.owner.clone(), live: draft.starts_effect };
+            draft.guards.insert(0, held);
+        }
+        let durability = durability.max(draft.durability);
         let held = || (self.run.status == RunStatus::Running).then(|| self.terms.clone());
         let run = if draft.run_is_new {
             Some(RunWrite::Insert { run: self.run.clone(), lease: held() })
@@ -520,21 +555,6 @@ impl Ledger {
 
     fn update(&mut self) -> &mut RunUpdate {
         self.draft.update.get_or_insert_default()
-    }
-
-    /// Requires that the writer holds the run; once a draft, unless it makes or enters the run itself.
-    fn hold(&mut self, live: bool) {
-        if self.draft.run_is_new || self.draft.entered {
-            return;
-        }
-        let owner = self.terms.owner.clone();
-        for guard in &mut self.draft.guards {
-            if let Guard::Held { live: wanted, .. } = guard {
-                *wanted |= live;
-                return;
-            }
-        }
-        self.draft.guards.insert(0, Guard::Held { owner, live });
     }
 
     fn enter(&mut self, guard: Guard) {

@@ -96,11 +96,18 @@ pub fn cancel(run: &Run, decider: Decider<'_>, now: UnixNanos) -> Result<Transit
     Ok(t)
 }
 
-/// Fails a run that the runtime refuses to go on with; damaged columns are not rewritten (T15).
-pub fn fail_internal(run: &Run, guard: Guard, detail: &str, now: UnixNanos) -> Result<Transition, Illegal> {
+/// Fails a run that the runtime refuses to go on with, and its steps in flight: decisions and policies stay as they are
+/// stored, readable or not (T15).
+pub fn fail_internal(run: &Run, guard: Guard, why: &str, now: UnixNanos) -> Result<Transition, Illegal> {
     let mut t = Transition::of(run.id.clone(), Durability::Synced);
     t.guards.push(guard);
-    t.steps.push(StepWrite::OutcomeOfInFlight { observation: None, finished_at: now });
+    let detail = format!("internal: {why}");
+    let kind = ObservationKind::InvalidDecision;
+    let observation = Observation::of_fields(kind, &[("error", &detail)], detail.as_str());
+    t.steps.push(StepWrite::OutcomeOfInFlight {
+        observation: Some((Json::trusted(observation.to_json()), observation.content_hash)),
+        finished_at: now,
+    });
     end(&mut t, run.clone(), RunEnd::new(Reason::InternalError, detail), now, None)?;
     Ok(t)
 }
