@@ -186,3 +186,6 @@ fn or_empty(json: &Json) -> &str {
 pub fn latest_of<'a, A: AsRef<Approval>>(approvals: &'a [A], step: &StepId) -> Option<&'a Approval> {
     approvals.iter().map(AsRef::as_ref).rfind(|approval| &approval.step_id == step)
 }
+
+#[cfg(test)]
+mod tests;

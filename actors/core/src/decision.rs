@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json::{Json, ObjectWriter};
+use crate::json::{Json, ObjectWriter, is_absent};
 
 /// Who proposed a step. Recorded; no behaviour hangs on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Proposal {
     /// The decision as it is recorded: usable JSON in its place, anything else verbatim beside it.
     pub fn recorded(&self) -> Decision {
         let usable = |raw: &[u8]| -> Result<Option<Json>, ()> {
-            if is_blank(raw) {
+            if is_absent(raw) {
                 return Ok(None);
             }
             Json::checked(raw).map(Some).map_err(|_| ())
@@ -114,7 +114,7 @@ impl Proposal {
             return Err(format!("unknown decision origin {:?}", self.origin));
         }
         match self.kind.as_str() {
-            "complete" if is_blank(&self.result) => Ok(Ask::Complete { result: None }),
+            "complete" if is_absent(&self.result) => Ok(Ask::Complete { result: None }),
             "complete" => Json::checked(&self.result)
                 .map(|result| Ask::Complete { result: Some(result) })
                 .map_err(|e| format!("result is not usable JSON: {e}")),
@@ -127,10 +127,6 @@ impl Proposal {
             other => Err(format!("unknown decision kind {other:?}")),
         }
     }
-}
-
-fn is_blank(raw: &[u8]) -> bool {
-    raw.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
 }
 
 /// A valid proposal, by what follows from it.
@@ -240,3 +236,6 @@ impl Decision {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -330,3 +330,6 @@ impl NewEvent {
         NewEvent::of_run(run, at, EventKind::LeaseTakenOver, w)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,3 +86,6 @@ fn signature(step: &Step) -> Option<(String, String, String)> {
     let args = step.decision.as_ref()?.args_or_empty();
     Some((tool.to_owned(), hash::content_hash_of(args.as_str()), observation.content_hash.clone()))
 }
+
+#[cfg(test)]
+mod tests;

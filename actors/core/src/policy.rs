@@ -267,3 +267,6 @@ pub fn default_decision(request: &ToolRequest) -> PolicyDecision {
         Outcome::Allow | Outcome::Deny | Outcome::Abort => PolicyDecision::plain(outcome, reason),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,3 +24,6 @@ pub fn cut_off<S: AsRef<Step>>(steps: &[S]) -> Option<CutOff> {
     })?;
     Some(CutOff { index })
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,16 +73,19 @@ impl RunStatus {
         use RunEvent as E;
         use RunStatus as S;
         match (self, event) {
-            (S::Running | S::Interrupted, E::Paused) => Ok(S::WaitingForApproval),
-            (S::WaitingForApproval, E::Paused | E::GrantAged) => Ok(S::WaitingForApproval),
+            (S::Running | S::WaitingForApproval, E::Paused) => Ok(S::WaitingForApproval),
             (S::WaitingForApproval, E::Resumed) => Ok(S::Running),
             (S::Running | S::Interrupted, E::TakenOver) => Ok(S::Running),
-            (S::Running | S::WaitingForApproval | S::Interrupted, E::Ended(end)) => Ok(end.status()),
-            (S::Running | S::Interrupted, E::Resumed | E::GrantAged)
+            (S::Running | S::WaitingForApproval | S::Interrupted, E::Ended(end)) if end.can_end(self) => {
+                Ok(end.status())
+            }
+            (S::Interrupted, E::Paused)
+            | (S::Running | S::Interrupted, E::Resumed)
             | (S::WaitingForApproval, E::TakenOver)
+            | (S::Running | S::WaitingForApproval | S::Interrupted, E::Ended(_))
             | (
                 S::Completed | S::Failed | S::Cancelled,
-                E::Paused | E::Resumed | E::TakenOver | E::GrantAged | E::Ended(_),
+                E::Paused | E::Resumed | E::TakenOver | E::Ended(_),
             ) => Err(IllegalRunMove { from: self, event }),
         }
     }
@@ -103,8 +106,6 @@ pub enum RunEvent {
     Resumed,
     /// Another session takes it after its lease ran out.
     TakenOver,
-    /// A grant was looked at and kept.
-    GrantAged,
     /// It is over.
     Ended(Reason),
 }
@@ -184,6 +185,20 @@ reasons! {
 }
 
 impl Reason {
+    /// Whether a run that is `from` can end for this reason. One that waits runs nothing, so nothing that it does can
+    /// end it; only a question that was asked can be refused or run out.
+    pub const fn can_end(self, from: RunStatus) -> bool {
+        let by_answer = matches!(self, Reason::ApprovalRejected | Reason::ApprovalExpired);
+        let by_refusal = matches!(self, Reason::PolicyAbort | Reason::InternalError);
+        let by_hand = matches!(self, Reason::OperatorCancelled);
+        match from {
+            RunStatus::Running => !by_answer,
+            RunStatus::WaitingForApproval => by_answer || by_refusal || by_hand,
+            RunStatus::Interrupted => by_hand,
+            RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled => false,
+        }
+    }
+
     /// Reads a stored name.
     pub fn parse(text: &str) -> Option<Reason> {
         Reason::ALL.iter().copied().find(|reason| reason.as_str() == text)
@@ -387,3 +402,6 @@ impl Lease {
 
 /// The lease of a session that names no other, in seconds.
 pub const LEASE_TTL_SECONDS: u64 = 30;
+
+#[cfg(test)]
+mod tests;

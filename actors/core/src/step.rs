@@ -293,3 +293,6 @@ impl Step {
         observation.field("previous_status").and_then(|text| StepStatus::parse(&text))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -205,3 +205,6 @@ impl ToolRequest {
 pub(crate) fn nanos(d: Duration) -> i64 {
     i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdpoint_core::attempt::Ending;
-use holdpoint_core::json::Json;
+use holdpoint_core::json::{Json, is_absent};
 use holdpoint_core::step::{Observation, ObservationKind};
 
 use super::{ToolFailure, ToolOutput};
@@ -54,11 +54,8 @@ impl CallEnd {
 }
 
 fn answered(name: &str, output: ToolOutput) -> CallEnd {
-    let content = if output.content.iter().all(u8::is_ascii_whitespace) {
-        Ok(Json::empty_object())
-    } else {
-        Json::checked(&output.content)
-    };
+    let content =
+        if is_absent(&output.content) { Ok(Json::empty_object()) } else { Json::checked(&output.content) };
     match content {
         Ok(content) => CallEnd {
             observation: Observation::new(ObservationKind::ToolResult, content, output.summary),

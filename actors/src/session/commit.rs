@@ -10,6 +10,7 @@ use holdpoint_core::event::Event;
 use holdpoint_core::ids::{ApprovalId, LeaseOwner, RunId};
 use holdpoint_core::ledger::{self, Illegal};
 use holdpoint_core::run::{Reason, Run, RunStatus};
+use holdpoint_core::step::StepStatus;
 use holdpoint_core::time::UnixNanos;
 use holdpoint_core::transition::{Durability, Guard, Refusal, Transition};
 
@@ -190,8 +191,13 @@ impl Core {
         Err(SessionError::Unavailable("an outcome could not be recorded".to_owned()).into())
     }
 
-    /// Keeps or gives up the hold, as the run now stands in the record.
+    /// Keeps or gives up the hold, as the run now stands in the record, and the place at the door: that is for a call
+    /// between its two commits, not for a caller that thinks between its steps.
     fn committed(&mut self, stamped_at: Instant) {
+        let executing = self.ledger.open_step().is_some_and(|step| step.status == StepStatus::Executing);
+        if !executing && self.deferred.is_none() {
+            self.permit = None;
+        }
         let running = self.ledger.run().status == RunStatus::Running;
         match &mut self.guard {
             None if running => {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use holdpoint_core::attempt::Upstream;
-use holdpoint_core::json::Json;
+use holdpoint_core::json::{Json, is_absent};
 use holdpoint_core::tool::{RecordedSpec, ToolSpec};
 
 use super::GateError;
@@ -27,7 +27,7 @@ pub(super) struct Registered {
 impl Registered {
     /// Judges arguments as the tool's schema does; absent ones are `{}`.
     pub(super) fn check(&self, args: &[u8]) -> Result<Json, String> {
-        let args = if args.iter().all(u8::is_ascii_whitespace) {
+        let args = if is_absent(args) {
             Json::empty_object()
         } else {
             Json::checked(args).map_err(|error| format!("arguments are not usable JSON: {error}"))?

@@ -72,6 +72,11 @@ pub fn is_blank(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
 }
 
+/// Says whether bytes from outside hold no value: nothing, or nothing but white space of any kind.
+pub fn is_absent(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| text.chars().all(char::is_whitespace))
+}
+
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

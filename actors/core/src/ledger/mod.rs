@@ -594,3 +594,6 @@ impl Ledger {
         Ok(Arc::make_mut(&mut self.steps[index]))
     }
 }
+
+#[cfg(test)]
+mod tests;
