@@ -99,6 +99,7 @@ impl Connected {
 
     fn attempt(&mut self, jobs: &[Job], clock: &dyn Clock, savepoints: bool) -> rusqlite::Result<Done> {
         let class = jobs.iter().map(|job| job.transition().durability).max().unwrap_or(Durability::Written);
+        self.faults.limit(&self.conn)?;
         self.set_class(class)?;
         self.conn.execute_batch("BEGIN IMMEDIATE")?;
         let stamp = Stamp { monotonic: clock::monotonic(), wall: clock.now() };

@@ -1,6 +1,6 @@
 //! Faults that tests put into the writer, at named points of a batch.
 //!
-//! In a build without the `faults` feature this is an empty type whose only method does nothing, so that the writer
+//! In a build without the `faults` feature this is an empty type whose methods do nothing, so that the writer
 //! reads the same in both.
 
 /// Where a fault can strike.
@@ -21,7 +21,7 @@ mod armed {
     use std::collections::VecDeque;
     use std::sync::{Arc, Mutex};
 
-    use rusqlite::ffi;
+    use rusqlite::{Connection, ffi};
 
     use super::Point;
     use crate::clock::lock;
@@ -39,24 +39,42 @@ mod armed {
         StatementFails,
     }
 
-    /// Faults to come, in order.
+    /// Faults to come, in order, and how large the file may grow.
     #[derive(Debug, Clone, Default)]
-    pub struct Faults(Arc<Mutex<VecDeque<(Point, Act)>>>);
+    pub struct Faults(Arc<Mutex<Armed>>);
+
+    #[derive(Debug, Default)]
+    struct Armed {
+        faults: VecDeque<(Point, Act)>,
+        pages_max: Option<i64>,
+    }
 
     impl Faults {
         /// Adds a fault: it strikes once, when the writer is next at `point` and every earlier fault has struck.
         pub fn add(&self, point: Point, act: Act) {
-            lock(&self.0).push_back((point, act));
+            lock(&self.0).faults.push_back((point, act));
         }
 
         /// How many have not struck yet.
         pub fn left(&self) -> usize {
-            lock(&self.0).len()
+            lock(&self.0).faults.len()
+        }
+
+        /// Lets the file grow to so many pages, from the next batch on.
+        pub fn limit_pages(&self, pages: i64) {
+            lock(&self.0).pages_max = Some(pages);
+        }
+
+        pub(in crate::store) fn limit(&self, conn: &Connection) -> rusqlite::Result<()> {
+            match lock(&self.0).pages_max.take() {
+                Some(pages) => conn.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())),
+                None => Ok(()),
+            }
         }
 
         pub(in crate::store) fn at(&self, point: Point) -> rusqlite::Result<()> {
             let act = {
-                let mut faults = lock(&self.0);
+                let faults = &mut lock(&self.0).faults;
                 match faults.front() {
                     Some((next, act)) if *next == point => {
                         let act = *act;
@@ -87,6 +105,10 @@ pub struct Faults(());
 
 #[cfg(not(any(test, feature = "faults")))]
 impl Faults {
+    pub(super) fn limit(&self, _conn: &rusqlite::Connection) -> rusqlite::Result<()> {
+        Ok(())
+    }
+
     pub(super) fn at(&self, _point: Point) -> rusqlite::Result<()> {
         Ok(())
     }

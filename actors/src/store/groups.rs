@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 
 use super::open;
-use crate::connection::GroupRecord;
+use crate::connection::{GroupLedger, GroupRecord};
 
 /// Where started groups are written down, in the database.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ impl GroupStore {
     }
 }
 
-impl crate::connection::GroupLedger for GroupStore {
+impl GroupLedger for GroupStore {
     fn record(&self, group: &GroupRecord) {
         if let Err(error) = self.record_group(group) {
             tracing::warn!(%error, pgid = group.pgid, "a started process group was not written down");

@@ -14,13 +14,13 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::fault::{Fault, is_readonly_directory};
 use super::{Options, files, schema};
+use crate::clock;
 
 /// How long a connection waits for another's lock.
 pub const BUSY: Duration = Duration::from_secs(5);
 /// The oldest SQLite that is used: older ones could lose a commit when the log was reset under a reader.
 const SQLITE_OLDEST: i32 = 3_051_003;
-/// How long the switch to a write-ahead log is tried, which SQLite refuses without waiting.
-const WAL_TRIES: u32 = 1_000;
+/// Between two tries of the switch to a write-ahead log, which SQLite can refuse without waiting.
 const WAL_PAUSE: Duration = Duration::from_millis(5);
 /// Distinct statements that a connection keeps prepared; the store has about sixty.
 const STATEMENTS: usize = 96;
@@ -105,7 +105,7 @@ pub(super) fn writer(path: &Path, options: &Options) -> Result<(Connection, Path
     let path = files::create(path)?;
     let sql = |e| OpenError::sql(&path, e);
     let mut conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE, options.busy)?;
-    use_log(&conn, &path)?;
+    use_log(&conn, &path, options.busy)?;
     schema::refuse_foreign_code(&conn, &path).map_err(|e| OpenError::schema(&path, e))?;
     set_writer(&conn).map_err(sql)?;
     schema::migrate(&mut conn, &path, options.proxy_index, options.clock.now())
@@ -207,16 +207,18 @@ fn set_writer(conn: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn use_log(conn: &Connection, path: &Path) -> Result<(), OpenError> {
-    for tries in 1.. {
+fn use_log(conn: &Connection, path: &Path, busy: Duration) -> Result<(), OpenError> {
+    let until = clock::monotonic() + busy;
+    loop {
         match conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
-            Ok(mode) if mode.eq_ignore_ascii_case("wal") => break,
+            Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
             Ok(mode) => return Err(OpenError::NoLog { path: path.to_owned(), mode }),
-            Err(e) if Fault::of(&e) == Fault::Locked && tries < WAL_TRIES => thread::sleep(WAL_PAUSE),
+            Err(e) if Fault::of(&e) == Fault::Locked && clock::monotonic() < until => {
+                thread::sleep(WAL_PAUSE)
+            }
             Err(e) => return Err(OpenError::sql(path, e)),
         }
     }
-    Ok(())
 }
 
 /// The file's name as a URI. SQLite decodes `%HH`, ends the path at `?` and the name at `#`.

@@ -28,6 +28,17 @@ pub(super) enum Item {
     Barrier(Barrier),
 }
 
+impl Item {
+    /// Answers that nothing was done.
+    pub(super) fn refuse(self, why: NotApplied) {
+        match self {
+            Item::Apply(job) => job.answer(Err(why.into())),
+            // Whoever asked may be gone.
+            Item::Barrier(barrier) => drop(barrier.reply.send(Err(why))),
+        }
+    }
+}
+
 /// A question whose answer says that nothing begun before it is still open.
 #[derive(Debug)]
 pub struct Barrier {
@@ -66,7 +77,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Lanes {
     outcomes: VecDeque<Item>,
-    intents: VecDeque<Job>,
+    intents: VecDeque<Item>,
     closed: bool,
     /// For tests: nothing is taken while it is held.
     held: bool,
@@ -77,27 +88,22 @@ impl Queue {
     pub(super) fn push(&self, item: Item) {
         let refused = {
             let mut lanes = lock(&self.lanes);
-            match item {
-                item if lanes.closed => Some((item, NotApplied::Down)),
-                Item::Apply(job) if job.lane() == Lane::Intent => {
-                    if lanes.intents.len() < INTENTS_MAX {
-                        lanes.intents.push_back(job);
-                        None
-                    } else {
-                        Some((Item::Apply(job), NotApplied::Door))
-                    }
-                }
-                item if lanes.outcomes.len() < OUTCOMES_MAX => {
-                    lanes.outcomes.push_back(item);
-                    None
-                }
-                item @ (Item::Apply(_) | Item::Barrier(_)) => Some((item, NotApplied::Door)),
+            let intent = matches!(&item, Item::Apply(job) if job.lane() == Lane::Intent);
+            if lanes.closed {
+                Some((item, NotApplied::Down))
+            } else if intent && lanes.intents.len() < INTENTS_MAX {
+                lanes.intents.push_back(item);
+                None
+            } else if !intent && lanes.outcomes.len() < OUTCOMES_MAX {
+                lanes.outcomes.push_back(item);
+                None
+            } else {
+                Some((item, NotApplied::Door))
             }
         };
         match refused {
             None => self.changed.notify_one(),
-            Some((Item::Apply(job), why)) => job.answer(Err(why.into())),
-            Some((Item::Barrier(barrier), why)) => drop(barrier.reply.send(Err(why))),
+            Some((item, why)) => item.refuse(why),
         }
     }
 
@@ -121,7 +127,7 @@ impl Queue {
                 let outcomes = lanes.outcomes.len().min(max);
                 into.extend(lanes.outcomes.drain(..outcomes));
                 let intents = lanes.intents.len().min(max - outcomes);
-                into.extend(lanes.intents.drain(..intents).map(Item::Apply));
+                into.extend(lanes.intents.drain(..intents));
                 return Taken::Items;
             }
             lanes = match wait {
@@ -139,7 +145,7 @@ impl Queue {
     }
 
     /// Takes every intent that waits.
-    pub(super) fn take_intents(&self) -> Vec<Job> {
+    pub(super) fn take_intents(&self) -> Vec<Item> {
         lock(&self.lanes).intents.drain(..).collect()
     }
 

@@ -281,8 +281,8 @@ impl Writer {
         tracing::warn!(%error, jobs = jobs.len(), "a batch was rolled back");
         let (outcomes, intents): (Vec<Job>, Vec<Job>) =
             jobs.into_iter().partition(|job| job.lane() == Lane::Outcome);
-        for job in intents.into_iter().chain(self.queue.take_intents()) {
-            job.answer(Err(why.clone().into()));
+        for item in intents.into_iter().map(Item::Apply).chain(self.queue.take_intents()) {
+            item.refuse(why.clone());
         }
         outcomes.iter().for_each(Job::put_back);
         self.queue.put_back(outcomes);

@@ -1,1 +1,150 @@
-//! Tests.
+//! The writer's death, by thread, by actor and by disk: who is in doubt, who is not, and how a doubt is settled.
+
+use std::time::Duration;
+
+use holdpoint_core::transition::Durability;
+
+use super::support::*;
+use crate::store::faults::{Act, Faults, Point};
+use crate::store::{ApplyError, Lane, NotApplied, Options};
+
+async fn with_faults() -> (Bench, Faults) {
+    let faults = Faults::default();
+    (Bench::start_with(Options { faults: faults.clone(), ..Options::default() }).await, faults)
+}
+
+#[tokio::test]
+async fn a_write_that_was_committed_and_never_answered_is_in_doubt_and_then_found() {
+    let (bench, faults) = with_faults().await;
+    faults.add(Point::Answer, Act::Panic);
+    let t = begun("r1", Durability::Synced);
+    let probe = t.probe().unwrap();
+    let doubt = bench.client.apply(Lane::Intent, t).await.unwrap_err();
+    assert_eq!(doubt, ApplyError::InDoubt);
+    assert!(bench.client.settle(&probe).await.unwrap());
+    assert_eq!(bench.counts().await.generation, 2);
+    let report = bench.client.read(|r| r.verify(0, 0)).await.unwrap();
+    assert_eq!((report.checked, report.broken), (2, None));
+}
+
+#[tokio::test]
+async fn a_write_that_was_begun_and_never_committed_is_in_doubt_and_then_not_found() {
+    for act in [Act::Panic, Act::SyncFails] {
+        let (bench, faults) = with_faults().await;
+        faults.add(Point::Commit, act);
+        let t = begun("r1", Durability::Synced);
+        let probe = t.probe().unwrap();
+        let doubt = bench.client.apply(Lane::Intent, t).await.unwrap_err();
+        assert_eq!(doubt, ApplyError::InDoubt, "{act:?}");
+        assert!(!bench.client.settle(&probe).await.unwrap(), "{act:?}");
+        bench.intent(begun("r2", Durability::Synced)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_was_not_begun_is_known_not_to_be_applied() {
+    let (bench, faults) = with_faults().await;
+    faults.add(Point::Taken, Act::Panic);
+    let down = bench.client.apply(Lane::Intent, begun("r1", Durability::Synced)).await.unwrap_err();
+    assert_eq!(down, NotApplied::Down.into());
+}
+
+#[tokio::test]
+async fn an_outcome_that_was_not_begun_is_sent_again_to_the_next_writer() {
+    let (bench, faults) = with_faults().await;
+    let mut call = executing("r1", "me");
+    bench.intent(call.take(Durability::Synced)).await;
+    faults.add(Point::Taken, Act::Panic);
+    finish(&mut call, at(3));
+    bench.outcome(call.take(Durability::Synced)).await;
+    let counts = bench.counts().await;
+    assert_eq!((counts.generation, counts.applied), (2, 1));
+}
+
+#[tokio::test]
+async fn everything_in_a_batch_that_the_thread_took_along_is_in_doubt_and_nothing_else_is() {
+    let (bench, faults) = with_faults().await;
+    bench.hold(true).await;
+    let mut sent = tokio::task::JoinSet::new();
+    for i in 0..300 {
+        let client = bench.client.clone();
+        sent.spawn(
+            async move { client.apply(Lane::Intent, begun(&format!("r{i}"), Durability::Synced)).await },
+        );
+    }
+    bench.until(|counts| counts.waiting_intents == 300).await;
+    faults.add(Point::Commit, Act::Panic);
+    bench.hold(false).await;
+    let results = sent.join_all().await;
+    let in_doubt = results.iter().filter(|r| matches!(r, Err(ApplyError::InDoubt))).count();
+    let not_applied =
+        results.iter().filter(|r| matches!(r, Err(ApplyError::NotApplied(NotApplied::Down)))).count();
+    assert_eq!((in_doubt, not_applied), (256, 44));
+}
+
+#[tokio::test]
+async fn a_killed_actor_s_thread_is_gone_before_the_next_one_opens_the_file() {
+    let bench = Bench::start().await;
+    let mut call = executing("r1", "me");
+    bench.intent(call.take(Durability::Synced)).await;
+    bench.address.find(Duration::from_secs(5)).await.unwrap().kill();
+    finish(&mut call, at(3));
+    bench.outcome(call.take(Durability::Synced)).await;
+    let counts = bench.counts().await;
+    assert_eq!((counts.generation, counts.applied), (2, 1));
+    // The second generation began with a synced commit of its own.
+    assert_eq!(number(&bench.other(), "SELECT times FROM holdpoint_sync"), 1);
+}
+
+#[tokio::test]
+async fn after_the_disk_failed_the_log_is_emptied_before_anything_is_served() {
+    let (bench, faults) = with_faults().await;
+    bench.intent(begun("r1", Durability::Synced)).await;
+    let log = bench.folder.path().join("runs.db-wal");
+    assert!(std::fs::metadata(&log).unwrap().len() > 0);
+    faults.add(Point::Answer, Act::SyncFails);
+    let t = begun("r2", Durability::Synced);
+    let probe = t.probe().unwrap();
+    assert_eq!(bench.client.apply(Lane::Intent, t).await.unwrap_err(), ApplyError::InDoubt);
+    assert!(bench.client.settle(&probe).await.unwrap());
+    assert_eq!(std::fs::metadata(&log).unwrap().len(), 0);
+    assert_eq!(bench.counts().await.generation, 2);
+}
+
+#[tokio::test]
+async fn a_failing_flush_ends_the_writer_too() {
+    let (bench, faults) = with_faults().await;
+    faults.add(Point::Flush, Act::SyncFails);
+    bench.intent(begun("r1", Durability::Written)).await;
+    bench.until(|counts| counts.generation == 2).await;
+    assert_eq!(faults.left(), 0);
+    assert_eq!(rows(&bench.other(), "SELECT id FROM runs"), ["r1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_writer_intents_fail_at_once_and_outcomes_after_ten_seconds() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.db");
+    let writer = crate::store::Arguments::open(&path, Options::default()).unwrap();
+    let (_cell, address) = crate::address::Address::vacant();
+    let client = crate::store::StoreClient::new(address, &writer);
+    for lane in [Lane::Intent, Lane::Outcome] {
+        let down = client.apply(lane, begun("r1", Durability::Synced)).await.unwrap_err();
+        assert_eq!(down, NotApplied::Down.into());
+    }
+    let probe = begun("r1", Durability::Synced).probe().unwrap();
+    assert!(client.settle(&probe).await.is_err());
+    // Reading needs no writer.
+    assert_eq!(client.read(|r| r.head()).await.unwrap().seq, 0);
+}
+
+#[tokio::test]
+async fn a_stopped_store_lets_go_of_its_file() {
+    let bench = Bench::start().await;
+    bench.intent(begun("r1", Durability::Written)).await;
+    let path = bench.path.clone();
+    let folder = bench.stop().await;
+    let again = Bench::start_on(folder, path, Options::default()).await;
+    let report = again.client.read(|r| r.verify(0, 0)).await.unwrap();
+    assert_eq!((report.checked, report.broken), (2, None));
+}

@@ -47,7 +47,7 @@ async fn a_call_that_ran_is_stored_as_the_specification_says() {
     assert_eq!(
         rows(&db, "SELECT spec_json FROM tool_specs"),
         [concat!(
-            r#"{"description":"does <pay> & more","input_schema":{"type":"object"},"name":"pay","#,
+            r#"{"description":"does \u003cpay\u003e \u0026 more","input_schema":{"type":"object"},"name":"pay","#,
             r#""side_effect":"remote_mutation","timeout":30000000000}"#
         )]
     );
