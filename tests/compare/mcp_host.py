@@ -90,9 +90,12 @@ class Host:
     # What goes out.
 
     def send_raw(self, line):
-        with self._lock:
-            self.process.stdin.write(line.encode() + b"\n")
-            self.process.stdin.flush()
+        try:
+            with self._lock:
+                self.process.stdin.write(line.encode() + b"\n")
+                self.process.stdin.flush()
+        except (OSError, ValueError) as error:
+            raise HostError("it no longer listens (%s); stderr: %s" % (error, self.stderr()[-1500:])) from None
 
     def notify(self, method, params=None):
         message = {"jsonrpc": "2.0", "method": method}
@@ -183,7 +186,7 @@ class Host:
             reply["error"] = {"code": -32601, "message": "this host offers nothing"}
         try:
             self.send_raw(json.dumps(reply))
-        except (OSError, ValueError):
+        except HostError:
             pass  # the conversation ended while it was asked
 
     def progress(self, token, seconds):
