@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -74,7 +75,8 @@ fn main() {
             std::process::exit(1);
         }
         "greets_with_text" => say("Server ready!"),
-        "orphan" => server.start_stubborn_child(),
+        "orphan" => server.start_stubborn_child(false),
+        "detached" => server.start_stubborn_child(true),
         _ => {}
     }
     let stdin = std::io::stdin().lock();
@@ -114,8 +116,12 @@ fn text(id: &str, text: &str) {
 }
 
 impl Server {
-    fn start_stubborn_child(&self) {
-        let child = Command::new("sh")
+    fn start_stubborn_child(&self, detached: bool) {
+        let mut command = Command::new("sh");
+        if detached {
+            command.process_group(0);
+        }
+        let child = command
             .args(["-c", "trap '' TERM; exec sleep 1000"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

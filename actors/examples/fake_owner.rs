@@ -1,7 +1,7 @@
 //! A process that owns a connection and waits to be killed. For the tests of `connection`.
 //!
-//! `fake_owner SERVER` starts `SERVER orphan`, prints the record of its group as JSON, then the process ids of the
-//! server and of the server's child, and sleeps.
+//! `fake_owner GROUPS SERVER...` starts the server, waits until that many of its groups are written down, prints their
+//! records as a JSON array, then the process ids of the server and of the server's child, and sleeps.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,14 +16,11 @@ type Failure = Box<dyn std::error::Error>;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let server = std::env::args().nth(1).ok_or("name the server")?;
+    let mut words = std::env::args().skip(1);
+    let groups: usize = words.next().ok_or("say how many groups")?.parse()?;
     let ledger = Arc::new(MemoryLedger::default());
     let arguments = Arguments {
-        spec: ServerSpec {
-            name: "fake".to_owned(),
-            command: vec![server, "orphan".to_owned()],
-            ..ServerSpec::default()
-        },
+        spec: ServerSpec { name: "fake".to_owned(), command: words.collect(), ..ServerSpec::default() },
         session: "owner".to_owned(),
         ledger: ledger.clone(),
         check: Arc::new(|listing| Ok(listing.tools().map(|tool| tool.name.clone()).collect())),
@@ -40,8 +37,11 @@ async fn main() -> Result<(), Failure> {
         return Err("the server does not tell its processes".into());
     };
     let result: serde_json::Value = serde_json::from_str(&raw_result)?;
-    let record = serde_json::to_string(&ledger.groups()[0])?;
+    while ledger.groups().len() < groups {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let records = serde_json::to_string(&ledger.groups())?;
     let pids = result["content"][0]["text"].as_str().unwrap_or_default();
-    writeln!(std::io::stdout(), "{record}\n{pids}")?;
+    writeln!(std::io::stdout(), "{records}\n{pids}")?;
     std::future::pending().await
 }

@@ -26,6 +26,7 @@ mod door;
 mod ending;
 mod frame;
 mod observation;
+mod offspring;
 mod process;
 mod reap;
 mod server;

@@ -22,7 +22,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -31,7 +31,8 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::reap::{self, GroupLedger, GroupRecord};
+use super::offspring::{Groups, WALK_EVERY};
+use super::reap::{self, GroupLedger};
 use super::server::{ServerSpec, child_env};
 
 /// How much of the end of a server's stderr is kept.
@@ -40,7 +41,7 @@ pub const STDERR_TAIL_BYTES: usize = 4096;
 const STDERR_WAIT: Duration = Duration::from_secs(2);
 /// How long each step of a graceful close may take: end of input, then SIGTERM, then SIGKILL.
 const CLOSE_STEP: Duration = Duration::from_secs(2);
-/// How long the keeper watches a killed group disappear before it leaves its record to the next start.
+/// How long the keeper watches each killed group disappear before it leaves its record to the next start.
 const DYING: Duration = Duration::from_secs(2);
 
 /// A running server: its pipes, its group, and the news of its end.
@@ -53,6 +54,15 @@ pub(crate) struct Process {
     pub(crate) stderr: StderrTail,
     group: ProcessGroup,
     exit: watch::Receiver<Option<ExitStatus>>,
+    walker: JoinHandle<()>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.walker.abort();
+        // Whoever else holds a handle on the group, it ends here.
+        self.group.kill();
+    }
 }
 
 /// What the keeper hands over once the child runs.
@@ -80,13 +90,14 @@ impl Process {
         let (tell, told) = oneshot::channel();
         std::thread::Builder::new()
             .name("holdpoint-keeper".to_owned())
-            .spawn(move || keep(command, &session, &server, &*ledger, tell))?;
+            .spawn(move || keep(command, &session, &server, ledger, tell))?;
         let gone = |_| io::Error::other("the thread that starts servers ended");
         let started = told.await.map_err(gone)??;
         Ok(Self {
             stdin: Some(ChildStdin::from_std(started.stdin)?),
             stdout: Some(ChildStdout::from_std(started.stdout)?),
             stderr: StderrTail::follow(ChildStderr::from_std(started.stderr)?),
+            walker: tokio::spawn(walk(started.group.clone())),
             group: started.group,
             exit: started.exit,
         })
@@ -99,6 +110,12 @@ impl Process {
     /// The group, to be killed from elsewhere.
     pub(crate) fn group(&self) -> &ProcessGroup {
         &self.group
+    }
+
+    /// Looks for groups that the server's children made. Before the server may end by itself, since nothing below it
+    /// can be found through it afterwards.
+    pub(crate) async fn look(&self) {
+        self.group.look().await;
     }
 
     /// News of the leader's end, `None` while it runs.
@@ -126,71 +143,101 @@ impl Process {
     }
 }
 
-/// The process group of a server. Dropping the last handle kills the group.
+/// Walks the tree below the server now and then.
+async fn walk(group: ProcessGroup) {
+    loop {
+        tokio::time::sleep(WALK_EVERY).await;
+        group.look().await;
+    }
+}
+
+/// The process group of a server, and the groups that its children made. Dropping the last handle kills them all.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessGroup(Arc<GroupGuard>);
 
 #[derive(Debug)]
 struct GroupGuard {
-    state: Arc<Mutex<GroupState>>,
+    leader: SharedLeader,
     pgid: u32,
 }
 
-/// Shared by the guard and the keeper: the lock makes "signal the group" and "reap its leader" one after the other.
+/// Shared by the guard and the keeper, so that "signal the group" and "reap its leader" come one after the other.
+/// `None` once the leader was reaped: its number may name somebody else, and no signal goes there any more.
+type SharedLeader = Arc<Mutex<Option<Leader>>>;
+
 #[derive(Debug)]
-struct GroupState {
+struct Leader {
     pgid: Option<Pid>,
-    /// The leader was reaped, so its number may name somebody else: no signal goes there any more.
-    reaped: bool,
+    groups: Groups,
 }
 
-impl GroupState {
+impl Leader {
     fn signal(&self, signal: Signal) {
-        if let (Some(pgid), false) = (self.pgid, self.reaped) {
+        if let Some(pgid) = self.pgid {
             // Nothing left to signal is what was wanted.
             kill_process_group(pgid, signal).ok();
         }
     }
+
+    fn kill(&mut self) {
+        // The others first: they are found through the living.
+        self.groups.kill_others();
+        self.signal(Signal::KILL);
+    }
 }
 
 impl ProcessGroup {
-    fn new(leader: &Child) -> (Self, Arc<Mutex<GroupState>>) {
-        let state = Arc::new(Mutex::new(GroupState { pgid: raw_pid(leader.id()), reaped: false }));
-        (Self(Arc::new(GroupGuard { state: state.clone(), pgid: leader.id() })), state)
-    }
-
     fn pgid(&self) -> u32 {
         self.0.pgid
     }
 
-    fn signal(&self, signal: Signal) {
-        self.0.signal(signal);
+    async fn look(&self) {
+        let group = self.clone();
+        let look = move || {
+            if let Some(leader) = &mut *group.0.lock() {
+                leader.groups.look();
+            }
+        };
+        // Off the runtime's own threads. A walk that panicked is followed by the next.
+        tokio::task::spawn_blocking(look).await.ok();
     }
 
-    /// Sends SIGKILL to every process of the group. Safe at any time and any number of times.
+    fn signal(&self, signal: Signal) {
+        if let Some(leader) = &*self.0.lock() {
+            leader.signal(signal);
+        }
+    }
+
+    /// Sends SIGKILL to every process of every group of the server. Safe at any time and any number of times.
     pub(crate) fn kill(&self) {
-        self.0.signal(Signal::KILL);
+        self.0.kill();
     }
 }
 
 impl GroupGuard {
-    fn signal(&self, signal: Signal) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).signal(signal);
+    fn lock(&self) -> MutexGuard<'_, Option<Leader>> {
+        self.leader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kill(&self) {
+        if let Some(leader) = &mut *self.lock() {
+            leader.kill();
+        }
     }
 }
 
 impl Drop for GroupGuard {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        self.kill();
     }
 }
 
-/// The keeper's whole life: start the child, wait for its end, end its group, reap it, strike out its record.
+/// The keeper's whole life: start the child, wait for its end, end its groups, reap it, strike out its records.
 fn keep(
     mut command: Command,
     session: &str,
     server: &str,
-    ledger: &dyn GroupLedger,
+    ledger: Arc<dyn GroupLedger>,
     tell: oneshot::Sender<io::Result<Started>>,
 ) {
     let forks = reap::forks().ok();
@@ -201,11 +248,10 @@ fn keep(
             return;
         }
     };
-    let (group, state) = ProcessGroup::new(&child);
-    let record = reap::describe(child.id(), forks, session, server);
-    if let Some(record) = &record {
-        ledger.record(record);
-    }
+    let pgid = child.id();
+    let groups = Groups::new(pgid, forks, ledger, session, server);
+    let leader: SharedLeader = Arc::new(Mutex::new(Some(Leader { pgid: raw_pid(pgid), groups })));
+    let group = ProcessGroup(Arc::new(GroupGuard { leader: leader.clone(), pgid }));
     let (exited, exit) = watch::channel(None);
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     if let (Some(stdin), Some(stdout), Some(stderr)) = pipes {
@@ -213,15 +259,23 @@ fn keep(
         tell.send(Ok(Started { stdin, stdout, stderr, group, exit })).ok();
     }
     await_exit(&child);
-    let status = {
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.signal(Signal::KILL);
-        state.reaped = true;
-        child.wait()
+    let (status, ended) = {
+        let mut leader = leader.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(leader) = &mut *leader {
+            leader.kill();
+        }
+        (child.wait(), leader.take())
     };
-    let pgid = child.id();
     exited.send(Some(status.unwrap_or_default())).ok();
-    strike_out(pgid, record, ledger, server);
+    let left = ended.map_or(0, |leader| leader.groups.strike_out(DYING));
+    if left > 0 {
+        tracing::warn!(
+            server,
+            pgid,
+            left,
+            "a killed server's processes are still there; the next start looks again"
+        );
+    }
 }
 
 /// Waits for the leader's end without reaping it.
@@ -229,21 +283,6 @@ fn await_exit(child: &Child) {
     let Some(pid) = raw_pid(child.id()) else { return };
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while matches!(waitid(WaitId::Pid(pid), options), Err(error) if error == rustix::io::Errno::INTR) {}
-}
-
-fn strike_out(pgid: u32, record: Option<GroupRecord>, ledger: &dyn GroupLedger, server: &str) {
-    let empty = reap::wait_until_empty(pgid, DYING);
-    match record {
-        Some(record) if empty => ledger.forget(&record),
-        Some(_) | None if empty => {}
-        Some(_) | None => {
-            tracing::warn!(
-                server,
-                pgid,
-                "processes of a killed server are still there; the next start looks again"
-            );
-        }
-    }
 }
 
 fn raw_pid(pid: u32) -> Option<Pid> {

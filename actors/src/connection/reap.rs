@@ -15,8 +15,9 @@
 //!    ids in a circle, so a number comes round again only after about as many forks as there are ids, and the kernel
 //!    counts forks. Fewer than half a circle since the start is taken as proof.
 //!
-//! Without that proof the group is left alone and reported, for a person to look at. What left the group of its own
-//! accord (`setsid`) is in no group of ours, and is not found: only a process-id namespace would hold it.
+//! Without that proof the group is left alone and reported, for a person to look at. A group that a server's child made
+//! for itself is written down by `offspring` once it is seen; one that cut its ties before that is not found: only a
+//! process-id namespace would hold it.
 
 use std::io;
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub struct GroupRecord {
     pub boot_id: String,
     /// What `/proc/self/ns/pid` points at: ids mean nothing outside their namespace.
     pub pid_namespace: String,
-    /// How many forks the kernel had counted just before the group started (`processes` in `/proc/stat`).
+    /// How many forks the kernel had counted at some moment before the group started (`processes` in `/proc/stat`).
     pub forks_before: u64,
     /// The process that started the group.
     pub owner_pid: u32,
@@ -242,6 +243,11 @@ pub(crate) fn judge(record: &GroupRecord, now: &Snapshot) -> Finding {
     if owner.is_some_and(|owner| owner.start_time == record.owner_start_time && owner.alive()) {
         return Finding::OwnerLives;
     }
+    still(record, now)
+}
+
+/// Decides whether a group of this boot and namespace is still the one that was recorded, whoever owns it.
+fn still(record: &GroupRecord, now: &Snapshot) -> Finding {
     let leader = now.find(record.pgid);
     if leader.is_some_and(|leader| leader.start_time != record.leader_start_time) {
         return Finding::NumberReused;
@@ -292,14 +298,33 @@ fn reap_one(record: &GroupRecord, ledger: &dyn GroupLedger) -> io::Result<Reaped
 }
 
 fn kill_orphaned(record: &GroupRecord) -> bool {
-    let Some(pgid) = i32::try_from(record.pgid).ok().and_then(Pid::from_raw) else { return true };
-    // Errors mean that there is nothing to kill or that it may not be killed; the look below tells which.
+    signal_group(record);
+    wait_until_empty(record.pgid, DYING)
+}
+
+fn signal_group(record: &GroupRecord) {
+    let Some(pgid) = i32::try_from(record.pgid).ok().and_then(Pid::from_raw) else { return };
+    // Errors mean that there is nothing to kill or that it may not be killed; who needs to know looks again.
     kill_process_group(pgid, Signal::KILL).ok();
     let is_leader = |leader: &ProcessStat| leader.start_time == record.leader_start_time;
     if ProcessStat::read(record.pgid).as_ref().is_some_and(is_leader) {
         kill_process(pgid, Signal::KILL).ok();
     }
-    wait_until_empty(record.pgid, DYING)
+}
+
+/// Kills groups of this very process that are still what was recorded. Does not wait for their end.
+pub(crate) fn kill_own(records: &[GroupRecord]) {
+    if records.is_empty() {
+        return;
+    }
+    let Ok(now) = Snapshot::read() else { return };
+    records.iter().filter(|record| still(record, &now) == Finding::Orphaned).for_each(signal_group);
+}
+
+/// The living members of some groups, by process id.
+pub(crate) fn members(pgids: &[u32]) -> Vec<u32> {
+    let Ok(now) = Snapshot::read() else { return Vec::new() };
+    pgids.iter().flat_map(|pgid| now.members(*pgid)).map(|member| member.pid).collect()
 }
 
 /// Waits until nothing alive is in the group. Blocks; false when something still is after `patience`.

@@ -52,8 +52,17 @@ pub(crate) struct Opening {
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) loaded: Arc<Loaded>,
-    wire: WireTasks,
+    live: Live,
+}
+
+/// A process and the wire to it.
+///
+/// The process is dropped, and so killed, before the wire: a server that sees the end of its input may end by itself,
+/// and what it started could then not be found through it.
+#[derive(Debug)]
+struct Live {
     process: Process,
+    wire: WireTasks,
 }
 
 impl Opening {
@@ -73,19 +82,20 @@ impl Opening {
             return Err(self.error("connect", &Error::Failed("the server has no pipes".to_owned())));
         };
         let (transport, wire) = RawTransport::start(&self.spec.name, input, output);
+        let live = Live { process, wire };
         let client = Client::new(&self.spec.name, transport);
         let protocol_version = match client.initialize(deadline).await {
             Ok(version) => version,
-            Err(error) => return Err(self.last_words("connect", &error, &client, &process).await),
+            Err(error) => return Err(self.last_words("connect", &error, &client, &live.process).await),
         };
         let listing = match client.list(deadline).await {
             Ok(listing) => listing,
-            Err(error) => return Err(self.last_words("list tools", &error, &client, &process).await),
+            Err(error) => return Err(self.last_words("list tools", &error, &client, &live.process).await),
         };
         let (listing, offered) =
             self.check(listing, deadline).await.map_err(|error| self.error("load", &error))?;
         let loaded = Arc::new(Loaded { protocol_version, listing, offered });
-        Ok(Session { client, loaded, wire, process })
+        Ok(Session { client, loaded, live })
     }
 
     /// Checks cannot be interrupted: past the deadline they finish unheard.
@@ -112,6 +122,7 @@ impl Opening {
 
     /// Words an error with the end of stderr, and ends the server: one that failed by itself may still be saying why.
     async fn last_words(&self, step: &str, error: &Error, client: &Client, process: &Process) -> String {
+        process.look().await;
         match error {
             Error::OutOfTime => process.group().kill(),
             Error::Failed(_) => client.transport().finish(),
@@ -129,22 +140,23 @@ fn tail(process: &Process) -> String {
 
 impl Session {
     pub(crate) fn pid(&self) -> u32 {
-        self.process.pid()
+        self.live.process.pid()
     }
 
     /// Resolves when the connection is lost, with the reason; by then every call in flight has its ending.
     pub(crate) fn lost(&self) -> impl Future<Output = String> + Send + 'static {
-        lost(self.client.transport().clone(), self.process.exit())
+        lost(self.client.transport().clone(), self.live.process.exit())
     }
 
     /// What the server last wrote to stderr, as an addition to a sentence.
     pub(crate) fn stderr_tail(&self) -> String {
-        tail(&self.process)
+        tail(&self.live.process)
     }
 
     /// Ends the server politely, step by step, and whatever is left of its group at the end.
     pub(crate) async fn close(self) {
-        let Self { client, loaded: _, wire, process } = self;
+        let Self { client, loaded: _, live: Live { process, wire } } = self;
+        process.look().await;
         client.transport().finish();
         process.close().await;
         drop(wire);

@@ -117,24 +117,80 @@ async fn the_next_start_leaves_a_group_alone_that_it_cannot_prove() {
     all_gone(&[member]).await;
 }
 
+/// Waits until this many groups are written down.
+async fn written_down(ledger: &MemoryLedger, count: usize) -> Vec<GroupRecord> {
+    let started = Instant::now();
+    loop {
+        let groups = ledger.groups();
+        if groups.len() == count {
+            return groups;
+        }
+        assert!(started.elapsed() < PATIENCE, "waited in vain; at the end: {groups:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sigkill_of_the_owner_leaves_nothing_past_the_next_start() {
-    let mut owner =
-        Command::new(example("fake_owner")).arg(fake_mcp()).stdout(Stdio::piped()).spawn().unwrap();
+async fn a_child_in_a_group_of_its_own_ends_with_the_connection_however_soon_that_ends() {
+    for polite in [true, false] {
+        let connection = Connection::ready("detached").await;
+        let (pids, ledger) = (connection.pids().await, connection.ledger.clone());
+        assert_eq!(reap::ProcessStat::read(pids[1]).unwrap().group, pids[1]);
+        // No regular walk was due yet.
+        if polite {
+            connection.close().await;
+        } else {
+            connection.actor.kill();
+        }
+        all_gone(&pids).await;
+        written_down(&ledger, 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_takes_a_child_in_a_group_of_its_own_with_it() {
+    let connection = Connection::ready("detached").await;
+    let pids = connection.pids().await;
+    let groups = written_down(&connection.ledger, 2).await;
+    assert_eq!((groups[0].pgid, groups[1].pgid), (pids[0], pids[1]));
+    let server = rustix::process::Pid::from_raw(pids[0].cast_signed()).unwrap();
+    rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+    all_gone(&pids).await;
+    connection.close().await;
+}
+
+/// Kills the owner of a server, and looks at what it left as its next start would.
+async fn sigkill_of_the_owner(mode: &str, groups: usize) {
+    let mut owner = Command::new(example("fake_owner"))
+        .args([groups.to_string(), fake_mcp(), mode.to_owned()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = std::io::BufReader::new(owner.stdout.take().unwrap()).lines();
-    let record: GroupRecord = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let records: Vec<GroupRecord> = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
     let pids: Vec<u32> = lines.next().unwrap().unwrap().split(' ').map(|pid| pid.parse().unwrap()).collect();
     let ledger = MemoryLedger::default();
-    ledger.record(&record);
-    assert_eq!(reap(std::slice::from_ref(&record), &ledger).unwrap()[0].finding, Finding::OwnerLives);
+    records.iter().for_each(|record| ledger.record(record));
+    let reaped = reap(&records, &ledger).unwrap();
+    assert!(reaped.len() == groups && reaped.iter().all(|group| group.finding == Finding::OwnerLives));
 
     owner.kill().unwrap();
     owner.wait().unwrap();
     // The kernel's signal ends the server; what the server started is beyond it.
     all_gone(&pids[..1]).await;
     assert!(reap::ProcessStat::read(pids[1]).is_some_and(|stat| stat.alive()));
-    let reaped = reap(std::slice::from_ref(&record), &ledger).unwrap();
-    assert_eq!(reaped[0].finding, Finding::Orphaned);
+    let reaped = reap(&records, &ledger).unwrap();
+    assert!(reaped.iter().any(|group| group.finding == Finding::Orphaned && group.ended), "{reaped:?}");
     all_gone(&pids).await;
     assert_eq!(ledger.groups(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sigkill_of_the_owner_leaves_nothing_past_the_next_start() {
+    sigkill_of_the_owner("orphan", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nor_does_it_leave_a_child_in_a_group_of_its_own() {
+    sigkill_of_the_owner("detached", 2).await;
 }

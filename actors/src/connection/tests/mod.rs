@@ -20,7 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let program = tests.parent().unwrap().parent().unwrap().join("examples").join(name);
-    if !program.exists() {
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.rs"));
+    let changed = |path: &std::path::Path| path.metadata().and_then(|file| file.modified()).ok();
+    if changed(&program) < changed(&source) {
         let build = ["build", "--quiet", "-p", "holdpoint-actors", "--examples"];
         let built = std::process::Command::new(env!("CARGO")).args(build).status().unwrap();
         assert!(built.success(), "the examples do not build");

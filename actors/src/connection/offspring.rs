@@ -1,0 +1,155 @@
+//! Groups that a server's own children made for themselves: found while the server lives, ended with it.
+//!
+//! A child that is started detached (a browser under its driver, a command that a shell server runs) leads a group of
+//! its own, which a signal to the server's group does not reach. So the tree below the server is walked every so often
+//! and once more before the server is killed, and each new group whose leader stands in that tree is written down like
+//! the server's own. A process that leaves its parent *and* its group between two walks is not seen.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::reap::{self, GroupLedger, GroupRecord, ProcessStat};
+
+/// The time between two walks. A walk below a server without children reads one small file for each of its threads.
+pub(crate) const WALK_EVERY: Duration = Duration::from_secs(2);
+/// The most processes that one walk looks at: a server that forks without end is not followed without end.
+const MAX_WALKED: usize = 4096;
+/// The most groups, its own aside, that are remembered for one server.
+const MAX_OTHERS: usize = 256;
+
+/// The groups of one server, and where they are written down.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    own: Option<GroupRecord>,
+    others: Vec<GroupRecord>,
+    ledger: Arc<dyn GroupLedger>,
+}
+
+impl Groups {
+    /// Writes down the server's own group. `forks_before` was counted just before it started.
+    pub(crate) fn new(
+        pgid: u32,
+        forks_before: Option<u64>,
+        ledger: Arc<dyn GroupLedger>,
+        session: &str,
+        server: &str,
+    ) -> Self {
+        let own = reap::describe(pgid, forks_before, session, server);
+        if let Some(own) = &own {
+            ledger.record(own);
+        }
+        Self { own, others: Vec::new(), ledger }
+    }
+
+    /// Walks the tree below the leaders of the known groups, writes down what is new and strikes out what has ended.
+    pub(crate) fn look(&mut self) {
+        self.look_below(self.pgids());
+        let ledger = &self.ledger;
+        self.others.retain(|group| {
+            let ended = reap::wait_until_empty(group.pgid, Duration::ZERO);
+            if ended {
+                ledger.forget(group);
+            }
+            !ended
+        });
+    }
+
+    /// Kills the groups other than the server's own, after a last look below every member of the known groups: a
+    /// member's children can be found when the server itself has ended already.
+    pub(crate) fn kill_others(&mut self) {
+        self.look_below(reap::members(&self.pgids()));
+        reap::kill_own(&self.others);
+    }
+
+    /// Strikes out the groups that have nobody left. Blocks up to `patience` a group that has; returns how many have.
+    pub(crate) fn strike_out(self, patience: Duration) -> usize {
+        let Self { own, others, ledger } = self;
+        let emptied = |group: &GroupRecord| {
+            let empty = reap::wait_until_empty(group.pgid, patience);
+            if empty {
+                ledger.forget(group);
+            }
+            empty
+        };
+        own.into_iter().chain(others).filter(|group| !emptied(group)).count()
+    }
+
+    fn pgids(&self) -> Vec<u32> {
+        self.own.iter().chain(&self.others).map(|group| group.pgid).collect()
+    }
+
+    fn look_below(&mut self, roots: Vec<u32>) {
+        let Some(own) = &self.own else { return };
+        let known: HashSet<u32> = self.pgids().into_iter().collect();
+        let leads = |process: &ProcessStat| process.pid == process.group && !known.contains(&process.pid);
+        for leader in below(roots).into_iter().filter(leads) {
+            if self.others.len() == MAX_OTHERS {
+                tracing::warn!(
+                    server = own.server,
+                    "a server's children make too many process groups to follow"
+                );
+                return;
+            }
+            // The group is younger than the server, and how many forks there were before it is not known better.
+            if let Some(group) = reap::describe(leader.pid, Some(own.forks_before), &own.session, &own.server)
+            {
+                self.ledger.record(&group);
+                self.others.push(group);
+            }
+        }
+    }
+}
+
+/// The processes below these, themselves not included.
+fn below(roots: Vec<u32>) -> Vec<ProcessStat> {
+    let mut seen: HashSet<u32> = roots.iter().copied().collect();
+    let mut next = roots;
+    let mut found = Vec::new();
+    while let Some(pid) = next.pop() {
+        for child in children(pid) {
+            if found.len() == MAX_WALKED {
+                return found;
+            }
+            if seen.insert(child) {
+                found.extend(ProcessStat::read(child));
+                next.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// The children of a process, thread by thread; none where the kernel does not list them.
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let listed = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
+    let lists: Vec<String> = threads.filter_map(Result::ok).filter_map(listed).collect();
+    lists.iter().flat_map(|list| list.split_ascii_whitespace()).filter_map(|pid| pid.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_finds_its_children_and_their_children() {
+        let mut child = Command::new("sh").args(["-c", "sleep 1000 & wait"]).spawn().unwrap();
+        let grandchildren = loop {
+            let found = children(child.id());
+            if !found.is_empty() {
+                break found;
+            }
+            std::thread::yield_now();
+        };
+        let found: Vec<u32> = below(vec![std::process::id()]).iter().map(|process| process.pid).collect();
+        assert!(found.contains(&child.id()) && found.contains(&grandchildren[0]));
+        for pid in [grandchildren[0], child.id()] {
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
+        child.wait().unwrap();
+    }
+}
