@@ -6,7 +6,6 @@
 //! the server's own. A process that leaves its parent *and* its group between two walks is not seen.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::reap::{self, GroupLedger, GroupRecord, ProcessStat};
@@ -18,41 +17,45 @@ const MAX_WALKED: usize = 4096;
 /// The most groups, its own aside, that are remembered for one server.
 const MAX_OTHERS: usize = 256;
 
-/// The groups of one server, and where they are written down.
+/// The groups of one server.
+///
+/// Kept under a lock that a dropped connection waits for, so nothing here writes to the ledger except
+/// [`Groups::strike_out`], which is past that lock; [`Groups::look`] returns what is to be written.
 #[derive(Debug)]
 pub(crate) struct Groups {
     own: Option<GroupRecord>,
     others: Vec<GroupRecord>,
-    ledger: Arc<dyn GroupLedger>,
+}
+
+/// What a walk changed, to be told to the ledger outside the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    found: Vec<GroupRecord>,
+    ended: Vec<GroupRecord>,
+}
+
+impl Changes {
+    /// Tells the ledger. May wait for it.
+    pub(crate) fn write(self, ledger: &dyn GroupLedger) {
+        self.found.iter().for_each(|group| ledger.record(group));
+        self.ended.iter().for_each(|group| ledger.forget(group));
+    }
 }
 
 impl Groups {
-    /// Writes down the server's own group. `forks_before` was counted just before it started.
-    pub(crate) fn new(
-        pgid: u32,
-        forks_before: Option<u64>,
-        ledger: Arc<dyn GroupLedger>,
-        session: &str,
-        server: &str,
-    ) -> Self {
-        let own = reap::describe(pgid, forks_before, session, server);
-        if let Some(own) = &own {
-            ledger.record(own);
-        }
-        Self { own, others: Vec::new(), ledger }
+    /// Starts with the server's own group, where it could be described.
+    pub(crate) fn new(own: Option<GroupRecord>) -> Self {
+        Self { own, others: Vec::new() }
     }
 
-    /// Walks the tree below the leaders of the known groups, writes down what is new and strikes out what has ended.
-    pub(crate) fn look(&mut self) {
+    /// Walks the tree below the leaders of the known groups.
+    pub(crate) fn look(&mut self) -> Changes {
+        let before = self.others.len();
         self.look_below(self.pgids());
-        let ledger = &self.ledger;
-        self.others.retain(|group| {
-            let ended = reap::wait_until_empty(group.pgid, Duration::ZERO);
-            if ended {
-                ledger.forget(group);
-            }
-            !ended
-        });
+        let found = self.others[before..].to_vec();
+        let ended = |group: &GroupRecord| reap::wait_until_empty(group.pgid, Duration::ZERO);
+        let ended: Vec<GroupRecord> = self.others.extract_if(.., |group| ended(group)).collect();
+        Changes { found, ended }
     }
 
     /// Kills the groups other than the server's own, after a last look below every member of the known groups: a
@@ -62,17 +65,17 @@ impl Groups {
         reap::kill_own(&self.others);
     }
 
-    /// Strikes out the groups that have nobody left. Blocks up to `patience` a group that has; returns how many have.
-    pub(crate) fn strike_out(self, patience: Duration) -> usize {
-        let Self { own, others, ledger } = self;
-        let emptied = |group: &GroupRecord| {
-            let empty = reap::wait_until_empty(group.pgid, patience);
-            if empty {
-                ledger.forget(group);
-            }
-            empty
-        };
-        own.into_iter().chain(others).filter(|group| !emptied(group)).count()
+    /// Strikes out the groups that have nobody left, and makes sure that the others are written down. Blocks up to
+    /// `patience` a group; returns how many have somebody left.
+    pub(crate) fn strike_out(self, ledger: &dyn GroupLedger, patience: Duration) -> usize {
+        let (ended, found): (Vec<_>, Vec<_>) = self
+            .own
+            .into_iter()
+            .chain(self.others)
+            .partition(|group| reap::wait_until_empty(group.pgid, patience));
+        let left = found.len();
+        Changes { found, ended }.write(ledger);
+        left
     }
 
     fn pgids(&self) -> Vec<u32> {
@@ -92,11 +95,7 @@ impl Groups {
                 return;
             }
             // The group is younger than the server, and how many forks there were before it is not known better.
-            if let Some(group) = reap::describe(leader.pid, Some(own.forks_before), &own.session, &own.server)
-            {
-                self.ledger.record(&group);
-                self.others.push(group);
-            }
+            self.others.extend(reap::describe(leader.pid, Some(own.forks_before), &own.session, &own.server));
         }
     }
 }

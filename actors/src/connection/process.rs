@@ -158,6 +158,7 @@ pub(crate) struct ProcessGroup(Arc<GroupGuard>);
 #[derive(Debug)]
 struct GroupGuard {
     leader: SharedLeader,
+    ledger: Arc<dyn GroupLedger>,
     pgid: u32,
 }
 
@@ -194,9 +195,9 @@ impl ProcessGroup {
     async fn look(&self) {
         let group = self.clone();
         let look = move || {
-            if let Some(leader) = &mut *group.0.lock() {
-                leader.groups.look();
-            }
+            let changes = group.0.lock().as_mut().map(|leader| leader.groups.look());
+            // Outside the lock: the ledger may be slow.
+            changes.unwrap_or_default().write(&*group.0.ledger);
         };
         // Off the runtime's own threads. A walk that panicked is followed by the next.
         tokio::task::spawn_blocking(look).await.ok();
@@ -249,9 +250,12 @@ fn keep(
         }
     };
     let pgid = child.id();
-    let groups = Groups::new(pgid, forks, ledger, session, server);
+    let record = reap::describe(pgid, forks, session, server);
+    // Before the server is asked anything, and however long it takes.
+    record.iter().for_each(|record| ledger.record(record));
+    let groups = Groups::new(record);
     let leader: SharedLeader = Arc::new(Mutex::new(Some(Leader { pgid: raw_pid(pgid), groups })));
-    let group = ProcessGroup(Arc::new(GroupGuard { leader: leader.clone(), pgid }));
+    let group = ProcessGroup(Arc::new(GroupGuard { leader: leader.clone(), ledger: ledger.clone(), pgid }));
     let (exited, exit) = watch::channel(None);
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     if let (Some(stdin), Some(stdout), Some(stderr)) = pipes {
@@ -267,7 +271,7 @@ fn keep(
         (child.wait(), leader.take())
     };
     exited.send(Some(status.unwrap_or_default())).ok();
-    let left = ended.map_or(0, |leader| leader.groups.strike_out(DYING));
+    let left = ended.map_or(0, |leader| leader.groups.strike_out(&*ledger, DYING));
     if left > 0 {
         tracing::warn!(
             server,

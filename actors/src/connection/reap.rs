@@ -53,10 +53,10 @@ pub struct GroupRecord {
 
 /// Where started groups are written down, so that the next start can find them.
 ///
-/// Called from the thread that watches the group's leader, outside any runtime; an implementation hands the record on
-/// and returns. A record that could not be stored is lost without harm to the running server.
+/// Called from threads that may wait, outside any runtime and any lock. A record that could not be stored is lost
+/// without harm to the running server.
 pub trait GroupLedger: Send + Sync + std::fmt::Debug {
-    /// Writes a group down, before its server is asked anything.
+    /// Writes a group down, before its server is asked anything. One that is there already stays as it is.
     fn record(&self, group: &GroupRecord);
     /// Strikes a group out: none of its members is left. Identify it by boot, namespace, id and start time together.
     fn forget(&self, group: &GroupRecord);
@@ -78,7 +78,10 @@ impl MemoryLedger {
 
 impl GroupLedger for MemoryLedger {
     fn record(&self, group: &GroupRecord) {
-        self.groups.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(group.clone());
+        let mut groups = self.groups.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !groups.contains(group) {
+            groups.push(group.clone());
+        }
     }
 
     fn forget(&self, group: &GroupRecord) {
