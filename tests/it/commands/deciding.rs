@@ -244,3 +244,26 @@ fn the_database_comes_from_the_flag_else_from_the_environment() {
     let none = Ran::of(&mut bare("runs"));
     assert_eq!((none.status, none.code()), (2, "usage.no_database"));
 }
+
+#[test]
+fn a_run_with_a_damaged_row_is_still_shown_and_cancelled() {
+    for sql in [
+        "UPDATE steps SET decision_json = '{'",
+        "UPDATE approvals SET request_json = '{'",
+        "UPDATE approvals SET created_at = 'yesterday'",
+    ] {
+        let record = Record::waiting(pay());
+        record.tamper(sql);
+        for line in ["runs", "show r1", "--json show r1", "events r1"] {
+            let ran = record.run(line);
+            assert_eq!(ran.status, 0, "{sql}: {line}: {}", ran.err);
+        }
+        let ran = record.run("cancel r1");
+        assert_eq!(
+            (ran.status, ran.out.as_str()),
+            (0, "run r1: CANCELLED (operator_cancelled)\n"),
+            "{sql}: {}",
+            ran.err
+        );
+    }
+}
