@@ -5,6 +5,8 @@
 //! error rolls the batch back, and it is tried once more with a savepoint for each member. Never waits for work and
 //! never looks at a queue: the thread does.
 
+use std::path::Path;
+
 use holdpoint_core::transition::Durability;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -15,6 +17,7 @@ use super::faults::{Faults, Point};
 use super::guards::Halt;
 use super::head::Head;
 use super::job::{ApplyError, Job, NotApplied};
+use super::log;
 use crate::clock::{self, Clock};
 
 /// The write connection and what is remembered of it.
@@ -78,6 +81,11 @@ impl Connected {
         self.conn
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
             .map(|busy| busy == 0)
+    }
+
+    /// Gives the log of the database at `path` a length.
+    pub(super) fn lengthen_log(&self, path: &Path, bytes: u64) {
+        log::lengthen(&self.conn, path, bytes);
     }
 
     /// Makes closing the connection leave the log as it is.

@@ -25,6 +25,7 @@ mod head;
 mod health;
 mod index;
 mod job;
+mod log;
 mod observe;
 mod open;
 mod operator;
@@ -63,6 +64,7 @@ pub use groups::GroupStore;
 pub use head::Head;
 pub use health::{Health, HeldRun};
 pub use job::{Applied, ApplyError, Job, Lane, NotApplied};
+pub use log::LOG_BYTES;
 pub use observe::Observation;
 pub use open::{BUSY, OpenError};
 pub use operator::{Answer, DecideError, OperatorStore, Verdict};
@@ -83,6 +85,8 @@ pub struct Options {
     pub busy: Duration,
     /// Free bytes below which new intents stop.
     pub free_min: u64,
+    /// The length that the log is given before anything is served; zero leaves it to grow.
+    pub log_bytes: u64,
     /// The wall clock that leases are stamped with and judged by.
     pub clock: Arc<dyn Clock>,
     /// Faults that a test has put in.
@@ -95,6 +99,7 @@ impl Default for Options {
             proxy_index: true,
             busy: BUSY,
             free_min: FREE_MIN,
+            log_bytes: LOG_BYTES,
             clock: Arc::new(WallClock),
             faults: Faults::default(),
         }

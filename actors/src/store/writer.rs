@@ -139,6 +139,7 @@ impl Writer {
             }
             generation.disk_failed(false);
         }
+        db.lengthen_log(&path, options.log_bytes);
         let now = clock::monotonic();
         Ok(Writer {
             db,

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::support::*;
 use crate::store::faults::{Act, Faults, Point};
-use crate::store::{Applied, ApplyError, Lane, NotApplied, Options};
+use crate::store::{Applied, ApplyError, LOG_BYTES, Lane, NotApplied, Options};
 
 /// Sends them all while the writer is held back, then lets it go on; gives what became of each, in their order.
 async fn together(bench: &Bench, transitions: Vec<(Lane, Transition)>) -> Vec<Result<Applied, ApplyError>> {
@@ -159,7 +159,7 @@ async fn a_member_that_sql_refuses_fails_alone_when_its_batch_is_tried_again() {
 #[tokio::test]
 async fn a_batch_that_fails_at_its_commit_is_tried_again_whole() {
     let faults = Faults::default();
-    let bench = Bench::start_with(Options { faults: faults.clone(), ..Options::default() }).await;
+    let bench = Bench::start_with(Options { faults: faults.clone(), ..plain() }).await;
     faults.add(Point::Commit, Act::StatementFails);
     let results =
         together(&bench, intents([begun("r1", Durability::Synced), begun("r2", Durability::Synced)])).await;
@@ -235,4 +235,24 @@ async fn a_lease_is_stamped_by_the_writer_s_clock() {
     let released = bench.outcome(release(RunId::from("r1"), LeaseOwner::from("me"))).await;
     assert_eq!((released.lease_expires_at, released.events.len()), (None, 0));
     assert_eq!(bench.client.read(|r| r.lease(&RunId::from("r1"))).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_log_has_its_length_before_the_first_commit_and_holds_only_what_was_committed() {
+    let bench = Bench::start_with(Options { log_bytes: LOG_BYTES, ..Options::default() }).await;
+    bench.intent(begun("r1", Durability::Synced)).await;
+    let log = bench.folder.path().join("runs.db-wal");
+    assert_eq!(std::fs::metadata(&log).unwrap().len(), LOG_BYTES);
+    // As a crash would leave it: the database and its log, with nothing in memory.
+    let crashed = bench.folder.path().join("crashed.db");
+    std::fs::copy(&bench.path, &crashed).unwrap();
+    std::fs::copy(&log, bench.folder.path().join("crashed.db-wal")).unwrap();
+    let recovered = rusqlite::Connection::open(&crashed).unwrap();
+    assert_eq!(rows(&recovered, "SELECT id FROM runs"), ["r1"]);
+    assert_eq!(rows(&recovered, "PRAGMA integrity_check"), ["ok"]);
+    for i in 0..50 {
+        bench.intent(begun(&format!("more{i}"), Durability::Written)).await;
+    }
+    let report = bench.client.read(|r| r.verify(0, 0)).await.unwrap();
+    assert_eq!((report.checked, report.broken), (102, None));
 }

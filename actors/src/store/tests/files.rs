@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::support::*;
-use crate::store::{Arguments, FileError, Insecurity, OpenError, OperatorStore, Options};
+use crate::store::{Arguments, FileError, Insecurity, OpenError, OperatorStore};
 
 fn made() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -25,7 +25,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 fn open(path: &Path) -> Result<(), FileError> {
-    match Arguments::open(path, Options::default()) {
+    match Arguments::open(path, plain()) {
         Ok(_) => Ok(()),
         Err(OpenError::File(error)) => Err(error),
         Err(other) => panic!("{other}"),

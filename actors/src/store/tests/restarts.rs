@@ -6,11 +6,13 @@ use holdpoint_core::transition::Durability;
 
 use super::support::*;
 use crate::store::faults::{Act, Faults, Point};
+use crate::store::generation::WriterGeneration;
+use crate::store::queue::Queue;
 use crate::store::{ApplyError, Lane, NotApplied, Options};
 
 async fn with_faults() -> (Bench, Faults) {
     let faults = Faults::default();
-    (Bench::start_with(Options { faults: faults.clone(), ..Options::default() }).await, faults)
+    (Bench::start_with(Options { faults: faults.clone(), ..plain() }).await, faults)
 }
 
 #[tokio::test]
@@ -125,7 +127,7 @@ async fn a_failing_flush_ends_the_writer_too() {
 async fn without_a_writer_intents_fail_at_once_and_outcomes_after_ten_seconds() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("runs.db");
-    let writer = crate::store::Arguments::open(&path, Options::default()).unwrap();
+    let writer = crate::store::Arguments::open(&path, plain()).unwrap();
     let (_cell, address) = crate::address::Address::vacant();
     let client = crate::store::StoreClient::new(address, &writer);
     for lane in [Lane::Intent, Lane::Outcome] {
@@ -144,7 +146,47 @@ async fn a_stopped_store_lets_go_of_its_file() {
     bench.intent(begun("r1", Durability::Written)).await;
     let path = bench.path.clone();
     let folder = bench.stop().await;
-    let again = Bench::start_on(folder, path, Options::default()).await;
+    let again = Bench::start_on(folder, path, plain()).await;
     let report = again.client.read(|r| r.verify(0, 0)).await.unwrap();
     assert_eq!((report.checked, report.broken), (2, None));
+}
+
+#[tokio::test]
+async fn after_the_disk_failed_nothing_is_served_while_a_reader_keeps_the_log_from_being_emptied() {
+    let faults = Faults::default();
+    let options = Options { faults: faults.clone(), busy: std::time::Duration::from_millis(5), ..plain() };
+    let bench = Bench::start_with(options).await;
+    bench.intent(begun("r1", Durability::Synced)).await;
+    let reader = bench.other();
+    reader.execute_batch("BEGIN; SELECT COUNT(*) FROM runs").unwrap();
+    faults.add(Point::Answer, Act::SyncFails);
+    let t = begun("r2", Durability::Synced);
+    let probe = t.probe().unwrap();
+    assert_eq!(bench.client.apply(Lane::Intent, t).await.unwrap_err(), ApplyError::InDoubt);
+    let restarts = |children: Vec<crate::supervisor::ChildObservation>| children[0].restarts;
+    loop {
+        let asked = bench.supervisor.call(crate::supervisor::Msg::Observe, None).await.unwrap();
+        if restarts(asked.unwrap()) >= 2 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let down = bench.client.apply(Lane::Intent, begun("r3", Durability::Synced)).await.unwrap_err();
+    assert_eq!(down, NotApplied::Down.into());
+    reader.execute_batch("COMMIT").unwrap();
+    assert!(bench.client.settle(&probe).await.unwrap());
+    assert!(bench.counts().await.generation >= 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thread_that_does_not_end_keeps_the_next_writer_from_opening_the_file() {
+    let generation = WriterGeneration::default();
+    assert_eq!(generation.next().await.unwrap().number, 1);
+    let (ended_send, ended) = tokio::sync::oneshot::channel();
+    let queue = std::sync::Arc::new(Queue::default());
+    generation.started(std::sync::Arc::clone(&queue), std::thread::spawn(|| ()), ended);
+    assert!(generation.next().await.is_err());
+    assert!(generation.next().await.is_err());
+    drop(ended_send);
+    assert_eq!(generation.next().await.unwrap().number, 2);
 }

@@ -224,7 +224,7 @@ fn a_new_file_has_the_indexes_of_the_specification() {
 fn an_embedder_s_file_has_no_index_of_calls() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new.db");
-    drop(Arguments::open(&path, Options { proxy_index: false, ..Options::default() }).unwrap());
+    drop(Arguments::open(&path, Options { proxy_index: false, ..plain() }).unwrap());
     let db = Connection::open(&path).unwrap();
     assert_eq!(number(&db, "SELECT COUNT(*) FROM sqlite_schema WHERE name LIKE 'proxy%'"), 0);
 }
@@ -283,7 +283,7 @@ fn a_file_of_a_newer_version_is_refused_by_both_openers() {
         make(&path);
         let db = Connection::open(&path).unwrap();
         db.execute_batch(&format!("INSERT INTO {table} VALUES (99, {stamp})")).unwrap();
-        let refused = Arguments::open(&path, Options::default()).unwrap_err();
+        let refused = Arguments::open(&path, plain()).unwrap_err();
         assert!(matches!(refused, OpenError::Schema(SchemaError::Newer { found: 99, .. })), "{refused}");
         assert!(refused.to_string().contains("newer build"), "{refused}");
         // An operator's command reads the runtime's tables alone.
@@ -302,7 +302,7 @@ fn a_file_with_a_trigger_or_a_view_is_refused_before_a_table_is_touched() {
         Connection::open(&path).unwrap().execute_batch(bad).unwrap();
         tighten(&path);
         for refused in [
-            Arguments::open(&path, Options::default()).unwrap_err(),
+            Arguments::open(&path, plain()).unwrap_err(),
             OperatorStore::open(&path, true).unwrap_err(),
             OperatorStore::open(&path, false).unwrap_err(),
         ] {

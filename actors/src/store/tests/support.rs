@@ -37,6 +37,11 @@ pub(super) fn at(seconds: u64) -> UnixNanos {
     start_time().plus(Duration::from_secs(seconds))
 }
 
+/// How a test opens its database: as a program does, but without writing a log of its full length first.
+pub(super) fn plain() -> Options {
+    Options { log_bytes: 0, ..Options::default() }
+}
+
 /// A running store.
 pub(super) struct Bench {
     pub(super) folder: TempDir,
@@ -49,7 +54,7 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) async fn start() -> Bench {
-        Bench::start_with(Options::default()).await
+        Bench::start_with(plain()).await
     }
 
     pub(super) async fn start_with(options: Options) -> Bench {
@@ -217,5 +222,5 @@ pub(super) fn waiting(run: &str) -> (Ledger, Arc<Approval>) {
 
 /// Opens and closes a database, so that the file is there at this build's version.
 pub(super) fn make(path: &Path) {
-    drop(Arguments::open(path, Options::default()).unwrap());
+    drop(Arguments::open(path, plain()).unwrap());
 }

@@ -11,8 +11,7 @@ use crate::store::faults::{Act, Faults, Point};
 use crate::store::{Arguments, Lane, NotApplied, OpenError, OperatorStore, Options};
 
 async fn with(busy_ms: u64, faults: &Faults) -> Bench {
-    let options =
-        Options { busy: Duration::from_millis(busy_ms), faults: faults.clone(), ..Options::default() };
+    let options = Options { busy: Duration::from_millis(busy_ms), faults: faults.clone(), ..plain() };
     Bench::start_with(options).await
 }
 
@@ -87,7 +86,7 @@ async fn a_database_that_may_not_grow_is_a_full_disk() {
 
 #[tokio::test]
 async fn too_little_free_space_refuses_intents_and_not_outcomes() {
-    let bench = Bench::start_with(Options { free_min: u64::MAX, ..Options::default() }).await;
+    let bench = Bench::start_with(Options { free_min: u64::MAX, ..plain() }).await;
     let low = bench.client.apply(Lane::Intent, begun("r1", Durability::Synced)).await.unwrap_err();
     assert_eq!(low, NotApplied::LowSpace.into());
     bench.outcome(begun("r1", Durability::Synced)).await;
@@ -166,7 +165,7 @@ fn a_file_that_was_cut_short_is_refused_with_a_sentence() {
         std::fs::copy(&path, &cut).unwrap();
         std::fs::OpenOptions::new().write(true).open(&cut).unwrap().set_len(keep).unwrap();
         for refused in [
-            Arguments::open(&cut, Options::default()).unwrap_err(),
+            Arguments::open(&cut, plain()).unwrap_err(),
             OperatorStore::open(&cut, true).unwrap_err(),
             OperatorStore::open(&cut, false).unwrap_err(),
         ] {
@@ -183,10 +182,9 @@ fn a_file_of_something_else_is_refused_with_a_sentence() {
     std::fs::write(&path, "Dear Ann, ".repeat(1_000)).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let before = std::fs::read(&path).unwrap();
-    for refused in [
-        Arguments::open(&path, Options::default()).unwrap_err(),
-        OperatorStore::open(&path, true).unwrap_err(),
-    ] {
+    for refused in
+        [Arguments::open(&path, plain()).unwrap_err(), OperatorStore::open(&path, true).unwrap_err()]
+    {
         assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");
     }
     assert_eq!(std::fs::read(&path).unwrap(), before);
@@ -218,7 +216,7 @@ fn a_database_that_another_process_keeps_locked_is_refused_with_a_sentence() {
             "PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; INSERT INTO tool_specs VALUES ('h', 's')",
         )
         .unwrap();
-    let options = Options { busy: Duration::from_millis(20), ..Options::default() };
+    let options = Options { busy: Duration::from_millis(20), ..plain() };
     let refused = Arguments::open(&path, options).unwrap_err();
     assert!(matches!(refused, OpenError::Locked { .. }), "{refused}");
 }

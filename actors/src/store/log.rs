@@ -1,0 +1,60 @@
+//! The write-ahead log's length.
+//!
+//! A commit into a log that must grow for it costs about one and a half of one into a log that is there already, and a
+//! log that is there already still takes outcomes when the disk is full. So the log is made as long as it becomes
+//! between two checkpoints, once, before anything is served. Never shortens it and never touches what is in it.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::files::beside;
+use super::room::Room;
+use crate::clock;
+
+/// A header and a thousand frames of a page each: what the automatic checkpoint lets it grow to.
+pub const LOG_BYTES: u64 = 32 + 1_000 * (24 + 4_096);
+/// Free bytes without which it is left as it is.
+const FREE_MIN: u64 = 64 << 20;
+const CHUNK: usize = 64 << 10;
+
+/// Makes the log of an open database at least `bytes` long. If that can't be, it stays as it is.
+///
+/// Frames are only ever appended by who holds the write lock, which is held here. Recovery stops at the first frame
+/// that doesn't carry the header's salt, and zeros don't.
+pub(super) fn lengthen(conn: &Connection, database: &Path, bytes: u64) {
+    if bytes == 0 || !Room::beside(database.to_owned(), FREE_MIN).is_enough(clock::monotonic()) {
+        return;
+    }
+    if let Err(error) = conn.execute_batch("BEGIN IMMEDIATE") {
+        tracing::debug!(%error, "the log was not lengthened");
+        return;
+    }
+    if let Err(error) = append_zeros(&beside(database, "-wal"), bytes) {
+        tracing::debug!(%error, "the log was not lengthened");
+    }
+    if let Err(error) = conn.execute_batch("ROLLBACK") {
+        tracing::warn!(%error, "the lock for the log's length was not given up");
+    }
+}
+
+fn append_zeros(log: &Path, bytes: u64) -> io::Result<()> {
+    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new().write(true).custom_flags(no_link).open(log)?;
+    let from = file.metadata()?.len();
+    let zeros = vec![0; CHUNK];
+    let mut at = from;
+    while at < bytes {
+        let some = usize::try_from(bytes - at).unwrap_or(CHUNK).min(CHUNK);
+        if let Err(error) = file.write_all_at(&zeros[..some], at) {
+            // Room for outcomes matters more than the length.
+            file.set_len(from)?;
+            return Err(error);
+        }
+        at += some as u64;
+    }
+    if at > from { file.sync_all() } else { Ok(()) }
+}
