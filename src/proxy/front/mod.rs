@@ -5,7 +5,7 @@
 //! before [`serve`] returns. Never decides anything about a call: a [`Calls`] does, and it alone looks at arguments.
 //! Nothing but protocol is written to the output.
 //!
-//! Why no library serves here: `docs/decisions/a-host-is-served-by-our-own-loop.md`.
+//! Why no library serves here: `docs/decisions/servers-are-spoken-to-by-our-own-loop.md`.
 
 mod frame;
 mod rpc;
