@@ -16,6 +16,7 @@ use rusqlite::Connection;
 
 use super::guards::{self, Halt};
 use super::head::{self, Head};
+use super::index::IndexCache;
 use super::{approvals, endings, events, index, runs, specs, steps};
 
 /// Spec hashes that are remembered. Each saves a look-up; a process has as many as tools.
@@ -44,6 +45,7 @@ pub(super) struct Applier {
     data_version: Option<i64>,
     committed: Memory,
     pending: Memory,
+    calls: IndexCache,
 }
 
 /// What is known of the file without reading it.
@@ -63,6 +65,7 @@ impl Applier {
         let version: i64 = conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         if self.data_version != Some(version) {
             self.committed.head = None;
+            self.calls.others_wrote();
             self.data_version = Some(version);
         }
         self.pending.head.clone_from(&self.committed.head);
@@ -71,6 +74,7 @@ impl Applier {
 
     /// To be called after each COMMIT that succeeded.
     pub(super) fn committed(&mut self) {
+        self.calls.committed();
         self.committed.head = self.pending.head.take();
         self.committed.specs.extend(self.pending.specs.drain());
         if self.committed.specs.len() > SPECS_KNOWN_MAX {
@@ -80,6 +84,7 @@ impl Applier {
 
     /// To be called after each ROLLBACK, and when it is not known whether a COMMIT succeeded.
     pub(super) fn rolled_back(&mut self) {
+        self.calls.undone();
         self.pending = Memory::default();
     }
 
@@ -90,6 +95,7 @@ impl Applier {
 
     /// To be called after each ROLLBACK TO a savepoint.
     pub(super) fn back_to(&mut self, mark: Mark) {
+        self.calls.undone();
         self.pending.head = mark.0;
         // Which of them came after the savepoint is not known; writing one twice does no harm.
         self.pending.specs.clear();
@@ -109,7 +115,7 @@ impl Applier {
 
     /// Applies one transition, or refuses it before it has written anything.
     pub(super) fn apply(&mut self, conn: &Connection, t: &Transition, stamp: Stamp) -> Result<Written, Halt> {
-        guards::judge(conn, t, stamp.wall)?;
+        guards::judge(conn, t, stamp.wall, &mut self.calls)?;
         // Rows in the order of their references: the run first.
         let lease_expires_at = write_run(conn, t, stamp.wall)?;
         for spec in &t.specs {
@@ -137,6 +143,7 @@ impl Applier {
             let head = self.head_mut(conn)?;
             written.events.push(events::append(conn, head, event)?);
         }
+        self.calls.wrote(&t.run_id);
         Ok(written)
     }
 }

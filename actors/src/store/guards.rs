@@ -11,7 +11,8 @@ use holdpoint_core::time::UnixNanos;
 use holdpoint_core::transition::{Guard, Refusal, RunWrite, Transition};
 use rusqlite::Connection;
 
-use super::{approvals, index, runs, steps};
+use super::index::{self, IndexCache};
+use super::{approvals, runs, steps};
 
 /// Why a transition was not applied.
 #[derive(Debug)]
@@ -35,8 +36,13 @@ impl From<Refusal> for Halt {
 }
 
 /// Judges every guard in order, and then what the writes themselves need.
-pub(super) fn judge(conn: &Connection, t: &Transition, now: UnixNanos) -> Result<(), Halt> {
-    let mut guarded = Guarded { conn, t, now, run: None };
+pub(super) fn judge(
+    conn: &Connection,
+    t: &Transition,
+    now: UnixNanos,
+    calls: &mut IndexCache,
+) -> Result<(), Halt> {
+    let mut guarded = Guarded { conn, t, now, calls, run: None };
     for guard in &t.guards {
         guarded.judge(guard)?;
     }
@@ -55,6 +61,7 @@ struct Guarded<'a> {
     conn: &'a Connection,
     t: &'a Transition,
     now: UnixNanos,
+    calls: &'a mut IndexCache,
     run: Option<runs::Standing>,
 }
 
@@ -91,7 +98,7 @@ impl Guarded<'_> {
                 }
             }
             Guard::Admission(admission) => {
-                if index::admission_holds(self.conn, admission)? {
+                if self.calls.admission_holds(self.conn, admission)? {
                     Ok(())
                 } else {
                     Err(Refusal::Stale.into())

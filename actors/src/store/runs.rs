@@ -31,7 +31,8 @@ impl Standing {
     }
 }
 
-fn lease_of(owner: &str, expires_at: &str) -> Option<Lease> {
+/// The lease of these two columns, when somebody holds one.
+pub(super) fn lease_of(owner: &str, expires_at: &str) -> Option<Lease> {
     (!owner.is_empty()).then(|| Lease {
         owner: LeaseOwner::from(owner),
         expires_at: UnixNanos::parse(expires_at).unwrap_or(UnixNanos::from_nanos(i64::MIN)),

@@ -44,8 +44,10 @@ pub struct Asked {
     pub max_pending: usize,
     /// Every tool that is offered, to read records with.
     pub tools: Arc<Upstreams>,
-    /// The moment that everything is judged at.
+    /// The moment that everything but leases is judged at.
     pub now: UnixNanos,
+    /// The same moment by the wall clock, which leases are stamped and judged by.
+    pub wall: UnixNanos,
 }
 
 impl Asked {

@@ -127,6 +127,21 @@ impl OpenCalls {
         self.calls.insert(call.run.clone(), call);
     }
 
+    /// Drops what is finished of the request and older than the row `id`, whose run made an attempt: it has answered
+    /// every earlier one, for good.
+    pub fn supersede(&mut self, key: &RequestKey, id: i64) {
+        let runs = self.by_key.get(key).cloned().unwrap_or_default();
+        for run in runs {
+            let is_older = self
+                .calls
+                .get(&run)
+                .is_some_and(|call| call.id < id && matches!(call.state, OpenState::Finished { .. }));
+            if is_older {
+                self.remove(&run);
+            }
+        }
+    }
+
     /// Drops the row of `run`.
     pub fn remove(&mut self, run: &RunId) {
         let Some(call) = self.calls.remove(run) else { return };
@@ -211,7 +226,7 @@ impl OpenCalls {
         let first = (Arc::clone(tool), LONG_AGO, i64::MIN, RunId::from(""));
         self.leases
             .range(first..)
-            .take_while(|(of, until, _, _)| of == tool && !until.is_after(asked.now))
+            .take_while(|(of, until, _, _)| of == tool && !until.is_after(asked.wall))
             .filter(|(_, _, _, run)| self.is_other(asked, run))
             .min_by_key(|(_, _, id, _)| *id)
             .map(|(_, _, id, run)| (*id, Obstacle::Abandoned { run: run.clone() }))

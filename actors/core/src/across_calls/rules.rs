@@ -19,7 +19,7 @@ pub fn decide(asked: &Asked, view: &View) -> Ruling {
         // Nothing can be compared with it; the gate will find it invalid.
         return Ruling::Begin(Begin::default());
     }
-    if let Some(ruling) = view.own.open.as_ref().and_then(|open| unfinished(open, asked.now)) {
+    if let Some(ruling) = view.own.open.as_ref().and_then(|open| unfinished(open, asked)) {
         return ruling;
     }
     if let Some(refused) = refusal(asked, &view.own.recent) {
@@ -62,11 +62,12 @@ pub fn holds(admission: &Admission, view: &View) -> bool {
 }
 
 /// Rules 1 to 3: the request's own run, unless it is over or was never begun.
-fn unfinished(open: &OpenRow, now: UnixNanos) -> Option<Ruling> {
+fn unfinished(open: &OpenRow, asked: &Asked) -> Option<Ruling> {
+    let now = asked.now;
     let run = || open.run.clone();
     match &open.state {
         RunState::Absent | RunState::Finished => None,
-        RunState::Running { lease } => Some(if is_live(lease.as_ref(), now) {
+        RunState::Running { lease } => Some(if is_live(lease.as_ref(), asked.wall) {
             Ruling::InProgress
         } else {
             Ruling::Recover { run: run() }

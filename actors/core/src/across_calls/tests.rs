@@ -30,6 +30,7 @@ fn asked(class: SideEffect, outcome: Outcome) -> Asked {
         max_pending: 2,
         tools: Arc::new(HashMap::new()),
         now: NOW,
+        wall: NOW,
     }
 }
 
@@ -372,6 +373,19 @@ fn a_doubt_is_unresolved_until_an_attempt_or_a_person_answers_it() {
     }
     calls.put(row(2, "k1", "bank_pay", doubt(false)));
     assert_eq!(calls.elsewhere(&payment()).unresolved.unwrap().run.as_str(), "s.2");
+}
+
+#[test]
+fn a_newer_attempt_drops_what_was_finished_before_it() {
+    let doubt =
+        OpenState::Finished { outcome: AttemptOutcome::Unknown, attempt: Some(attempt()), by_person: false };
+    let mut calls = OpenCalls::new();
+    calls.put(row(1, "k1", "bank_pay", doubt.clone()));
+    calls.put(row(2, "k1", "bank_pay", OpenState::Absent));
+    calls.put(row(9, "k9", "bank_pay", doubt));
+    calls.supersede(&"k1".into(), 3);
+    assert_eq!((calls.len(), calls.contains(&"s.1".into())), (2, false));
+    assert_eq!(calls.elsewhere(&payment()).unresolved.unwrap().run.as_str(), "s.9");
 }
 
 fn any_asking() -> impl Strategy<Value = Asking> {

@@ -1,15 +1,17 @@
-//! The proxy's index of calls: its writes, and whether a decision made outside still holds inside.
+//! The proxy's index of calls: its writes, what the rules are shown of it, and whether a decision made outside still
+//! holds inside.
 //!
 //! `settled_at` and `outcome` only cache permanent facts of a run's own record; what a call did is never read here.
 
-use holdpoint_core::across_calls::{Admission, IndexWrite};
+mod cache;
+mod view;
+
+use holdpoint_core::across_calls::IndexWrite;
 use holdpoint_core::attempt::AttemptOutcome;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-/// Whether the rules across calls, judged again inside the transaction, still say what was decided outside.
-pub(super) fn admission_holds(_conn: &Connection, _admission: &Admission) -> rusqlite::Result<bool> {
-    Ok(true)
-}
+pub(super) use cache::IndexCache;
+pub use view::{Depth, RecentCall, Seen};
 
 /// Whether the write can be made as it was decided: a row that opens must close the row that is open, or none.
 pub(super) fn can_write(conn: &Connection, write: &IndexWrite) -> rusqlite::Result<bool> {
@@ -77,3 +79,6 @@ pub(super) fn write(conn: &Connection, write: &IndexWrite) -> rusqlite::Result<(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
