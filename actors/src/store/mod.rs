@@ -51,6 +51,7 @@ use rusqlite::Connection;
 
 use crate::clock::{Clock, WallClock, lock};
 use crate::faults::Failure;
+use crate::supervisor::Fatal;
 use faults::Faults;
 use generation::WriterGeneration;
 use observe::Counts;
@@ -201,32 +202,39 @@ pub struct State {
     counts: Arc<Counts>,
 }
 
+/// Waits for the thread before, and starts the next one.
+async fn start(myself: ActorRef<Msg>, args: Arguments) -> Result<State, StartError> {
+    let start = args.generation.next().await.map_err(|_stuck| StartError::Stuck)?;
+    let queue = CloseOnDrop(Arc::new(Queue::default()));
+    let counts = Arc::new(Counts::of_generation(start.number));
+    let signals = writer::start(Plan {
+        path: args.path,
+        opened: lock(&args.opened).take(),
+        options: args.options,
+        start,
+        queue: Arc::clone(&queue.0),
+        counts: Arc::clone(&counts),
+        generation: args.generation,
+    })
+    .map_err(StartError::Thread)?;
+    signals.opened.await.map_err(|_closed| StartError::Ended)??;
+    tokio::spawn(async move {
+        let why = signals.dead.await.unwrap_or_else(|_| "its thread is gone".to_owned());
+        // An actor that is gone already needs no news.
+        drop(myself.cast(Msg::ThreadDied(why)));
+    });
+    Ok(State { queue, counts })
+}
+
 impl Actor for StoreWriter {
     type Msg = Msg;
     type State = State;
     type Arguments = Arguments;
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Arguments) -> Result<State, ActorProcessingErr> {
-        let start = args.generation.next().await.map_err(|_stuck| StartError::Stuck)?;
-        let queue = CloseOnDrop(Arc::new(Queue::default()));
-        let counts = Arc::new(Counts::of_generation(start.number));
-        let signals = writer::start(Plan {
-            path: args.path,
-            opened: lock(&args.opened).take(),
-            options: args.options,
-            start,
-            queue: Arc::clone(&queue.0),
-            counts: Arc::clone(&counts),
-            generation: args.generation,
+        start(myself, args).await.map_err(|error| {
+            if error.must_end_process() { Fatal(error.to_string()).into() } else { error.into() }
         })
-        .map_err(StartError::Thread)?;
-        signals.opened.await.map_err(|_closed| StartError::Ended)??;
-        tokio::spawn(async move {
-            let why = signals.dead.await.unwrap_or_else(|_| "its thread is gone".to_owned());
-            // An actor that is gone already needs no news.
-            drop(myself.cast(Msg::ThreadDied(why)));
-        });
-        Ok(State { queue, counts })
     }
 
     async fn handle(

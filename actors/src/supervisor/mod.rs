@@ -10,7 +10,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+use ractor::{
+    Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus, RpcReplyPort, SpawnErr, SupervisionEvent,
+};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -32,7 +34,22 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// How long the children have to work off what waits when the tree stops.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-type Starting = Pin<Box<dyn Future<Output = Result<ActorCell, String>> + Send>>;
+type Starting = Pin<Box<dyn Future<Output = Result<ActorCell, NotStarted>> + Send>>;
+
+/// What an actor's `pre_start` fails with when no restart can help: its process must end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Fatal(pub String);
+
+/// Why a child did not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct NotStarted {
+    /// In words.
+    pub why: String,
+    /// Whether trying again can't help.
+    pub fatal: bool,
+}
 
 /// A child and how it is started, again and again.
 #[derive(Clone)]
@@ -65,7 +82,7 @@ impl ChildSpec {
             let address = Arc::clone(&address);
             Box::pin(async move {
                 let spawned = Actor::spawn_linked(None, actor, arguments, supervisor).await;
-                let (child, _running) = spawned.map_err(|error| error.to_string())?;
+                let (child, _running) = spawned.map_err(|error| not_started(&error))?;
                 address.send_replace(Some(child.clone()));
                 // Whoever finds a dead one learns so from the send; the cell empties here all the same, so that
                 // finding waits for the next.
@@ -92,13 +109,28 @@ impl ChildSpec {
     }
 }
 
+fn not_started(error: &SpawnErr) -> NotStarted {
+    match error {
+        SpawnErr::StartupFailed(why) => {
+            NotStarted { why: why.to_string(), fatal: why.downcast_ref::<Fatal>().is_some() }
+        }
+        SpawnErr::ActorAlreadyStarted | SpawnErr::ActorAlreadyRegistered(_) => {
+            NotStarted { why: error.to_string(), fatal: false }
+        }
+    }
+}
+
 /// What the supervisor takes.
 #[derive(Debug)]
 pub enum Msg {
     /// A backoff has passed.
     Restart(usize),
+    /// A start has come to something.
+    Started(usize, Result<ActorCell, NotStarted>),
     /// Starts one more child; told why when it could not start.
     Add(Box<ChildSpec>, RpcReplyPort<Result<(), String>>),
+    /// One more child has started, or not.
+    Added(Box<ChildSpec>, Result<ActorCell, String>, RpcReplyPort<Result<(), String>>),
     /// Works everything off and stops.
     Stop,
     /// Asks how the children fare.
@@ -150,7 +182,7 @@ impl Actor for Supervisor {
         for spec in specs {
             let cell = (spec.start)(me.get_cell())
                 .await
-                .map_err(|e| StartError { child: spec.name.clone(), why: e })?;
+                .map_err(|e| StartError { child: spec.name.clone(), why: e.why })?;
             children.push(Child::started(spec, cell));
         }
         Ok(State { children, stopping: false })
@@ -163,11 +195,21 @@ impl Actor for Supervisor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Msg::Restart(index) => state.restart(&me, index).await?,
+            Msg::Restart(index) => state.restart(&me, index),
+            Msg::Started(index, started) => state.started(&me, index, started)?,
             Msg::Add(spec, reply) => {
-                let started = (spec.start)(me.get_cell()).await;
-                let answer = started.map(|cell| state.children.push(Child::started(*spec, cell)));
-                crate::answer(reply, answer);
+                let starting = (spec.start)(me.get_cell());
+                tokio::spawn(async move {
+                    let added = starting.await.map_err(|error| error.why);
+                    if me.cast(Msg::Added(spec, added, reply)).is_err() {
+                        tracing::debug!("a child started as its supervisor ended");
+                    }
+                });
+            }
+            Msg::Added(spec, started, reply) => {
+                let added = started.map(|cell| state.children.push(Child::started(*spec, cell)));
+                crate::answer(reply, added);
+                state.find_dead(&me)?;
             }
             Msg::Stop => {
                 state.stopping = true;
@@ -244,16 +286,49 @@ impl State {
         Ok(())
     }
 
-    async fn restart(&mut self, me: &ActorRef<Msg>, index: usize) -> Result<(), ActorProcessingErr> {
+    /// Starts a child again, in a task: its start may take long, and the others end and start meanwhile.
+    fn restart(&mut self, me: &ActorRef<Msg>, index: usize) {
         if self.stopping || self.children[index].cell.is_some() {
-            return Ok(());
+            return;
         }
         self.children[index].restarts += 1;
-        match (self.children[index].spec.start)(me.get_cell()).await {
-            Ok(cell) => self.children[index].cell = Some(cell),
-            Err(why) => self.ended(me, index, why)?,
+        let starting = (self.children[index].spec.start)(me.get_cell());
+        let me = me.clone();
+        tokio::spawn(async move {
+            if me.cast(Msg::Started(index, starting.await)).is_err() {
+                tracing::debug!("a child was restarted as its supervisor ended");
+            }
+        });
+    }
+
+    fn started(
+        &mut self,
+        me: &ActorRef<Msg>,
+        index: usize,
+        started: Result<ActorCell, NotStarted>,
+    ) -> Result<(), ActorProcessingErr> {
+        match started {
+            Ok(cell) => {
+                self.children[index].cell = Some(cell);
+                self.find_dead(me)
+            }
+            Err(NotStarted { why, fatal: true }) => {
+                let child = &self.children[index];
+                Err(Escalated { child: child.spec.name.clone(), times: child.recent.len(), why }.into())
+            }
+            Err(NotStarted { why, fatal: false }) => self.ended(me, index, why),
         }
-        Ok(())
+    }
+
+    /// A child may have ended before its start was noted; its end was then not known for its.
+    fn find_dead(&mut self, me: &ActorRef<Msg>) -> Result<(), ActorProcessingErr> {
+        let dead = self.children.iter().position(|child| {
+            child.cell.as_ref().is_some_and(|cell| cell.get_status() == ActorStatus::Stopped)
+        });
+        match dead {
+            Some(index) if !self.stopping => self.ended(me, index, "it ended as it started".to_owned()),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Works the children off from the last to the first: whoever asks goes before whoever is asked.
@@ -292,15 +367,4 @@ fn backoff(times: usize) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_backoff_doubles_and_stays_within_its_bounds() {
-        for times in 1..100 {
-            let wait = backoff(times);
-            assert!(wait >= BACKOFF_MIN / 2 && wait <= BACKOFF_MAX);
-        }
-        assert!(backoff(5) >= BACKOFF_MIN * 8);
-    }
-}
+mod tests;

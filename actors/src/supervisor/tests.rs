@@ -1,0 +1,103 @@
+//! The restart rule, on actors that end on demand.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::address::{Address, AskError};
+
+/// Ends as it is told to; fails to start again when it was told so.
+struct Mortal {
+    starts: Arc<AtomicUsize>,
+    fatal_from: usize,
+}
+
+enum Order {
+    Die,
+    Ping(RpcReplyPort<usize>),
+}
+
+impl Actor for Mortal {
+    type Msg = Order;
+    type State = usize;
+    type Arguments = ();
+
+    async fn pre_start(&self, _me: ActorRef<Order>, (): ()) -> Result<usize, ActorProcessingErr> {
+        let start = self.starts.fetch_add(1, Ordering::SeqCst);
+        if start >= self.fatal_from { Err(Fatal("the disk is gone".to_owned()).into()) } else { Ok(start) }
+    }
+
+    async fn handle(
+        &self,
+        _me: ActorRef<Order>,
+        order: Order,
+        start: &mut usize,
+    ) -> Result<(), ActorProcessingErr> {
+        match order {
+            Order::Die => Err("told to".into()),
+            Order::Ping(reply) => {
+                crate::answer(reply, *start);
+                Ok(())
+            }
+        }
+    }
+}
+
+const SOON: Duration = Duration::from_secs(20);
+
+async fn supervised(fatal_from: usize) -> (ActorRef<Msg>, tokio::task::JoinHandle<()>, Address<Order>) {
+    let (cell, address) = Address::vacant();
+    let starts = Arc::new(AtomicUsize::new(0));
+    let child =
+        ChildSpec::new("mortal", cell, move || (Mortal { starts: Arc::clone(&starts), fatal_from }, ()));
+    let (supervisor, ended) = Actor::spawn(None, Supervisor, vec![child]).await.unwrap();
+    (supervisor, ended, address)
+}
+
+#[test]
+fn the_backoff_doubles_and_stays_within_its_bounds() {
+    for times in 1..100 {
+        let wait = backoff(times);
+        assert!(wait >= BACKOFF_MIN / 2 && wait <= BACKOFF_MAX);
+    }
+    assert!(backoff(5) >= BACKOFF_MIN * 8);
+}
+
+#[tokio::test]
+async fn a_child_that_dies_is_started_again_and_found_under_its_address() {
+    let (supervisor, ended, address) = supervised(usize::MAX).await;
+    for life in 0..3 {
+        // Whoever asks meanwhile may meet the one that is dying; it asks again.
+        let seen = loop {
+            match address.ask(SOON, Order::Ping).await {
+                Ok(start) if start >= life => break start,
+                Ok(_) | Err(AskError::Down | AskError::Lost) => tokio::task::yield_now().await,
+                Err(AskError::Late) => panic!("no answer in time"),
+            }
+        };
+        assert_eq!(seen, life);
+        assert!(address.tell(Order::Die));
+    }
+    supervisor.cast(Msg::Stop).unwrap();
+    ended.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_child_that_keeps_dying_ends_the_tree() {
+    let (_supervisor, ended, address) = supervised(usize::MAX).await;
+    let killer = tokio::spawn(async move {
+        while let Some(child) = address.find(SOON).await {
+            child.kill();
+            tokio::task::yield_now().await;
+        }
+    });
+    ended.await.unwrap();
+    killer.abort();
+}
+
+#[tokio::test]
+async fn a_start_that_no_restart_can_help_ends_the_tree_at_once() {
+    let (_supervisor, ended, address) = supervised(1).await;
+    assert!(address.tell(Order::Die));
+    ended.await.unwrap();
+    assert_eq!(address.ask(Duration::from_millis(1), Order::Ping).await, Err(AskError::Down));
+}
