@@ -2,8 +2,9 @@
 //!
 //! Owns every transition of a run and its steps; the gate, the driver and the proxy are adapters over it. Read in this
 //! order: [`Gate`] opens a [`Session`] on a run (`begin` here, `attach` in `attach.rs`); the session starts a step,
-//! takes a proposal, asks the policy (`story.rs`) and calls the tool (`execute.rs`); it ends in `end.rs`; every change of state passes `commit.rs`, which
-//! is where a lost reply is settled. Nothing here has SQL, and nothing outside notices a change before its commit.
+//! takes a proposal, asks the policy (`story.rs`), calls the tool (`execute.rs`), and ends (`end.rs`); every change of
+//! state passes `commit.rs`, which is where a lost reply is settled. Nothing here has SQL, and nothing outside notices a
+//! change before its commit.
 
 mod attach;
 mod commit;

@@ -69,28 +69,19 @@ fn the_limits_are_judged_in_their_order() {
     run.step_count = 2;
     run.active_ms = 5;
     let late = || UnixNanos::from_nanos(1_010);
-    let mut reasons = Vec::new();
-    for _ in 0..5 {
-        let exceeded = exceeded(&run, &steps, late).unwrap();
-        reasons.push(exceeded.reason);
-        // The limit that fired is lifted, so that the next one shows.
-        match exceeded.reason {
-            Reason::LimitSteps => run.limits.max_steps = 3,
-            Reason::RepeatedToolFailures => run.limits.max_consecutive_tool_failures = 3,
-            Reason::LimitActiveTime => run.limits.max_active_time = 5_000_001,
-            Reason::LimitElapsedTime => run.limits.max_elapsed_time = 11,
-            other => assert_eq!((other, exceeded.repeated.unwrap().times), (Reason::LoopDetected, 2)),
-        }
-    }
-    let order = [
-        Reason::LimitSteps,
-        Reason::RepeatedToolFailures,
-        Reason::LimitActiveTime,
-        Reason::LimitElapsedTime,
-        Reason::LoopDetected,
+    // Each limit that fires is lifted, so that the next one shows.
+    type Lift = fn(&mut Limits);
+    let order: [(Reason, Lift); 5] = [
+        (Reason::LimitSteps, |l| l.max_steps = 3),
+        (Reason::RepeatedToolFailures, |l| l.max_consecutive_tool_failures = 3),
+        (Reason::LimitActiveTime, |l| l.max_active_time = 5_000_001),
+        (Reason::LimitElapsedTime, |l| l.max_elapsed_time = 11),
+        (Reason::LoopDetected, |l| l.loop_threshold = 3),
     ];
-    assert_eq!(reasons, order);
-    run.limits.loop_threshold = 3;
+    for (reason, lift) in order {
+        assert_eq!(exceeded(&run, &steps, late).map(|exceeded| exceeded.reason), Some(reason));
+        lift(&mut run.limits);
+    }
     assert_eq!(exceeded(&run, &steps, late), None);
 }
 
