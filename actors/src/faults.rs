@@ -1,6 +1,7 @@
-//! Ways for an actor to end, for the chaos tests.
+//! Ways for an actor to end, and places in a call where a test lets something happen.
 //!
-//! Without the `faults` feature no value of [`Failure`] exists, so no message that carries one can be sent.
+//! Without the `faults` feature no value of [`Failure`] exists, so no message that carries one can be sent, and
+//! [`Hooks`] is an empty type whose method does nothing, so that a session reads the same in both.
 
 use ractor::ActorProcessingErr;
 
@@ -33,4 +34,72 @@ impl Failure {
         #[cfg(not(feature = "faults"))]
         match self {}
     }
+}
+
+/// How far a session has come with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// The policy is about to be asked.
+    Judging,
+    /// The call's start is about to be committed.
+    Starting,
+    /// Its start is committed, and it is about to be handed to the executor.
+    Started,
+    /// The executor has answered, and the outcome is about to be recorded.
+    Answered,
+}
+
+#[cfg(feature = "faults")]
+mod armed {
+    use std::collections::HashMap;
+    use std::fmt;
+    use std::sync::{Arc, Mutex};
+
+    use futures_util::future::BoxFuture;
+    use holdpoint_core::ids::RunId;
+
+    use super::Point;
+    use crate::clock::lock;
+
+    type Hook = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
+
+    /// What is to happen, once each, when a run's call comes to a point.
+    #[derive(Clone, Default)]
+    pub struct Hooks(Arc<Mutex<HashMap<(Point, RunId), Hook>>>);
+
+    impl fmt::Debug for Hooks {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_set().entries(lock(&self.0).keys()).finish()
+        }
+    }
+
+    impl Hooks {
+        /// Has `hook` run, and waited for, when the call of `run` is next at `point`.
+        pub fn once<F>(&self, point: Point, run: RunId, hook: impl FnOnce() -> F + Send + 'static)
+        where
+            F: Future<Output = ()> + Send + 'static,
+        {
+            lock(&self.0).insert((point, run), Box::new(move || Box::pin(hook())));
+        }
+
+        pub(crate) async fn at(&self, point: Point, run: &RunId) {
+            let hook = lock(&self.0).remove(&(point, run.clone()));
+            if let Some(hook) = hook {
+                hook().await;
+            }
+        }
+    }
+}
+
+#[cfg(feature = "faults")]
+pub use armed::Hooks;
+
+/// Nothing happens.
+#[cfg(not(feature = "faults"))]
+#[derive(Debug, Clone, Default)]
+pub struct Hooks(());
+
+#[cfg(not(feature = "faults"))]
+impl Hooks {
+    pub(crate) async fn at(&self, _point: Point, _run: &holdpoint_core::ids::RunId) {}
 }

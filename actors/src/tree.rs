@@ -12,7 +12,9 @@ use tokio::task::JoinHandle;
 
 use crate::address::Address;
 use crate::approval::{self, ApprovalWaiter};
+use crate::clock::Clock;
 use crate::executor::{self, ToolExecutor};
+use crate::faults::Hooks;
 use crate::lease::{self, LeaseKeeper, LiveSessions, Recover};
 use crate::policy::{self, EVALUATIONS_MAX, Policy, PolicyEvaluator};
 use crate::store::{self, StoreClient, StoreWriter};
@@ -33,6 +35,10 @@ pub struct Tree {
     pub approval: Address<approval::Msg>,
     /// The sessions of this process.
     pub sessions: LiveSessions,
+    /// The clock by which leases are judged: the one that the writer stamps them with.
+    pub wall: Arc<dyn Clock>,
+    /// What tests let happen in the middle of a call.
+    pub hooks: Hooks,
     recover: Arc<OnceLock<Arc<dyn Recover>>>,
     supervisor: ActorRef<supervisor::Msg>,
 }
@@ -101,6 +107,7 @@ impl Tree {
         let (executor_cell, executor_address) = Address::vacant();
         let (lease_cell, lease_address) = Address::vacant();
         let (approval_cell, approval_address) = Address::vacant();
+        let wall = Arc::clone(&spec.store.clock);
         let writer = store::Arguments::open(&spec.database, spec.store)?;
         let store = StoreClient::new(store_address, &writer);
         let sessions = LiveSessions::default();
@@ -110,7 +117,11 @@ impl Tree {
             store: store.clone(),
             recover: Arc::clone(&recover),
         };
-        let waits = approval::Arguments { store: store.clone(), database: spec.database.clone() };
+        let waits = approval::Arguments {
+            store: store.clone(),
+            database: spec.database.clone(),
+            wall: Arc::clone(&wall),
+        };
         let evaluations = policy::Arguments {
             policy: Arc::clone(&spec.policy),
             permits: Arc::new(Semaphore::new(EVALUATIONS_MAX)),
@@ -132,6 +143,8 @@ impl Tree {
             lease: lease_address,
             approval: approval_address,
             sessions,
+            wall,
+            hooks: Hooks::default(),
             recover,
             supervisor,
         };

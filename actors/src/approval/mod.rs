@@ -8,16 +8,18 @@ mod watch;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint_core::approval::ApprovalStatus;
 use holdpoint_core::ids::{ApprovalId, RunId};
+use holdpoint_core::time::UnixNanos;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use serde::Serialize;
 
 use self::watch::Watch;
 use crate::address::{Address, AskError};
-use crate::clock::{monotonic, wall};
+use crate::clock::{Clock, monotonic};
 use crate::faults::Failure;
 use crate::store::StoreClient;
 
@@ -69,6 +71,8 @@ pub struct Arguments {
     pub store: StoreClient,
     /// The database file; its log is watched.
     pub database: PathBuf,
+    /// The clock by which an undecided approval expires.
+    pub wall: Arc<dyn Clock>,
 }
 
 /// What it knows.
@@ -154,9 +158,9 @@ impl State {
         self.looking = true;
         let wanted: Vec<_> =
             self.waiting.iter().map(|(id, waiting)| (waiting.run.clone(), id.clone())).collect();
-        let (store, me) = (self.arguments.store.clone(), me.clone());
+        let (store, me, now) = (self.arguments.store.clone(), me.clone(), self.arguments.wall.now());
         tokio::spawn(async move {
-            let settled = decided(store, wanted).await;
+            let settled = decided(store, wanted, now).await;
             if me.cast(Msg::Settled(settled)).is_err() {
                 tracing::debug!("the approval waiter ended during a look");
             }
@@ -183,8 +187,7 @@ impl State {
 }
 
 /// Those of the wanted approvals that are no longer open. A failed read settles none: they are looked at again.
-async fn decided(store: StoreClient, wanted: Vec<(RunId, ApprovalId)>) -> Vec<ApprovalId> {
-    let now = wall();
+async fn decided(store: StoreClient, wanted: Vec<(RunId, ApprovalId)>, now: UnixNanos) -> Vec<ApprovalId> {
     let read = store
         .read(move |reader| {
             let mut settled = Vec::new();

@@ -28,7 +28,6 @@ use super::handle::{OpenStep, Session};
 use super::registry::Registered;
 use super::story::{Core, busy};
 use super::{Attached, Pace, Reconcile, Reconciliation, SessionError, Shared, Verdict};
-use crate::clock::wall;
 
 /// What attaching found, before it is given to the caller with its session.
 #[derive(Debug)]
@@ -195,9 +194,10 @@ impl Core {
 
     /// Takes over a run that nobody holds any more (T8), and says what follows from what is known (T9).
     async fn take_over(&mut self, lease: Option<Lease>, gone: Option<LeaseOwner>) -> Result<Found, Stop> {
-        if let Some(lease) =
-            lease.as_ref().filter(|lease| lease.is_live(wall()) && Some(&lease.owner) != gone.as_ref())
-        {
+        let held = |lease: &&Lease| {
+            Some(&lease.owner) != gone.as_ref() && lease.is_live(self.shared.tree.wall.now())
+        };
+        if let Some(lease) = lease.as_ref().filter(held) {
             return Err(SessionError::Leased {
                 run: self.run_id(),
                 owner: lease.owner.clone(),

@@ -152,6 +152,8 @@ impl Core {
 
     async fn commit(&mut self, lane: Lane, mut transition: Transition) -> Result<Committed, Stop> {
         transition.index.append(&mut self.index);
+        let admits = !transition.index.is_empty()
+            || transition.guards.iter().any(|guard| matches!(guard, Guard::Admission(_)));
         let probe = transition.probe();
         for _ in 0..OUTCOME_TRIES {
             let sent = monotonic();
@@ -161,6 +163,7 @@ impl Core {
                     self.tell(&applied.events);
                     return Ok(Committed::Told);
                 }
+                Err(ApplyError::Refused(Refusal::Stale)) if admits => return Err(SessionError::Stale.into()),
                 Err(ApplyError::Refused(refusal)) => return Err(self.refused(refusal).await),
                 Err(ApplyError::NotApplied(why)) => {
                     return Err(SessionError::Unavailable(why.to_string()).into());
@@ -233,7 +236,6 @@ impl Core {
     async fn refused(&mut self, refusal: Refusal) -> Stop {
         let run = self.ledger.run().id.clone();
         match refusal {
-            Refusal::Stale => SessionError::Stale.into(),
             Refusal::RunExists => SessionError::Exists(run).into(),
             Refusal::RunMissing => SessionError::NotFound(run).into(),
             Refusal::Leased { owner, expires_at } if self.guard.is_none() => {
@@ -245,7 +247,8 @@ impl Core {
             | Refusal::StepCount(_)
             | Refusal::StepIs(_)
             | Refusal::ApprovalIs(_)
-            | Refusal::ApprovalChanged => self.lost(&refusal).await,
+            | Refusal::ApprovalChanged
+            | Refusal::Stale => self.lost(&refusal).await,
         }
     }
 

@@ -20,6 +20,7 @@ use super::story::{Allowed, Core};
 use super::{Pace, SessionError};
 use crate::address::AskError;
 use crate::executor::{self, CallEnd, Execution, Started, ToolCall, ToolFailure};
+use crate::faults::Point;
 use crate::store::Lane;
 
 /// What a tool's deadline leaves its executor for the answer.
@@ -77,11 +78,16 @@ impl Core {
         let grant = judged.grant.as_ref().map(|grant| &grant.id);
         self.ledger.start_tool(&request, grant, at).map_err(|e| self.illegal(e))?;
         let durability = durability_of(&request);
-        let end = match self.commit_intent(durability).await? {
+        let hooks = self.shared.tree.hooks.clone();
+        hooks.at(Point::Starting, &request.run_id).await;
+        let committed = self.commit_intent(durability).await?;
+        hooks.at(Point::Started, &request.run_id).await;
+        let end = match committed {
             Committed::Told => self.call(tool, &request).await,
             // An intent that was in doubt is never followed by its effect.
             Committed::FoundLater => not_sent(&request, "the record was restarted before it could leave"),
         };
+        hooks.at(Point::Answered, &request.run_id).await;
         self.record(&request, end).await
     }
 

@@ -39,7 +39,7 @@ pub use handle::{OpenStep, Session, StepInput};
 use crate::clock::{Clock, Mint, RandomMint, WallClock, lock};
 use crate::executor::Tool;
 use crate::lease::{Recover, TTL_MIN};
-use crate::policy::Policy;
+use crate::policy::{EVALUATION_TIMEOUT, Policy};
 use crate::tree::Tree;
 use registry::Registry;
 
@@ -167,6 +167,8 @@ pub struct GateSpec {
     pub clock: Arc<dyn Clock>,
     /// Ids.
     pub mint: Arc<dyn Mint>,
+    /// How long the policy may take over one answer before it counts as having none.
+    pub policy_timeout: Duration,
     /// How long a lease lasts.
     pub lease_ttl: Duration,
     /// What a lease's owner begins with.
@@ -183,6 +185,7 @@ impl GateSpec {
             observer: None,
             clock: Arc::new(WallClock),
             mint: Arc::new(RandomMint),
+            policy_timeout: EVALUATION_TIMEOUT,
             lease_ttl: Duration::from_secs(LEASE_TTL_SECONDS),
             lease_label: "holdpoint".to_owned(),
         }
@@ -229,6 +232,7 @@ pub(crate) struct Shared {
     observer: Option<Arc<dyn Observer>>,
     clock: Arc<dyn Clock>,
     mint: Arc<dyn Mint>,
+    policy_timeout: Duration,
     lease_ttl: Duration,
     owner_prefix: String,
     claims: Mutex<HashSet<RunId>>,
@@ -268,6 +272,7 @@ impl Gate {
             observer: spec.observer,
             clock: spec.clock,
             mint: spec.mint,
+            policy_timeout: spec.policy_timeout,
             lease_ttl: spec.lease_ttl,
             owner_prefix: format!("{}:{nonce}", spec.lease_label),
             claims: Mutex::new(HashSet::new()),

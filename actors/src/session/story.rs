@@ -26,8 +26,9 @@ use super::handle::StepInput;
 use super::registry::Registered;
 use super::{Beginning, Claim, Pace, SessionError, Shared, Verdict};
 use crate::address::AskError;
+use crate::faults::Point;
 use crate::lease::LeaseGuard;
-use crate::policy::{self, EVALUATION_TIMEOUT, Question};
+use crate::policy::{self, Question};
 use crate::store::CallPermit;
 
 /// The session itself, behind its lock.
@@ -250,7 +251,8 @@ impl Core {
             why: format!("the request has no policy form: {error}"),
         })?;
         let policy = self.shared.tree.policy.clone();
-        let asked = policy.ask(EVALUATION_TIMEOUT, move |reply| {
+        self.shared.tree.hooks.at(Point::Judging, &request.run_id).await;
+        let asked = policy.ask(self.shared.policy_timeout, move |reply| {
             policy::Msg::Evaluate(Box::new(Question { request: handed, view, reply }))
         });
         let error = match asked.await {
