@@ -128,6 +128,8 @@ pub enum Unavailable {
     Recover,
     /// Ask a person about an unknown outcome.
     Ask,
+    /// Offer any tool: a server could not be loaded.
+    NoTools,
     /// Take on one more call.
     Busy,
     /// Send the call: it is known not to have left.
@@ -150,6 +152,10 @@ impl Unavailable {
             }
             Unavailable::Ask => {
                 "an earlier call of this tool may have taken effect and the gate can't ask an operator about it, so \
+                 nothing was executed"
+            }
+            Unavailable::NoTools => {
+                "no tools can be offered, because a server could not be loaded; the operator has been told why, and \
                  nothing was executed"
             }
             Unavailable::Busy => "the gate has more calls than it can handle, so nothing was executed",

@@ -78,6 +78,14 @@ pub enum SessionError {
     /// The record can't be written or read now; nothing was executed.
     #[error("reach the record: {0}")]
     Unavailable(String),
+    /// The tool was called, and what came of it could not be recorded; who takes the run over finds it executing.
+    #[error("record what came of the call of run {run}: {why}")]
+    OutcomeLost {
+        /// The run.
+        run: RunId,
+        /// Why.
+        why: String,
+    },
     /// The runtime asked itself for something impossible. A bug; the run is left to recovery.
     #[error("go on with run {run}: {why}")]
     Internal {

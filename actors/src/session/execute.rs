@@ -158,6 +158,10 @@ impl Core {
                 Ok(_) if run_over => self.finish(self.run()),
                 Ok(_) => {}
                 Err(Stop::Cancelled(run)) => self.finish(run),
+                // Not as before the call: something ran.
+                Err(Stop::Failed(SessionError::Unavailable(why))) => {
+                    return Err(SessionError::OutcomeLost { run: self.run_id(), why }.into());
+                }
                 Err(stop) => return Err(stop),
             }
         }

@@ -40,6 +40,7 @@ fn every_answer() -> Vec<Answer> {
         U::Collect,
         U::Recover,
         U::Ask,
+        U::NoTools,
         U::Busy,
         U::NotSent,
         U::Outcome,

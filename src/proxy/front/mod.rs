@@ -95,6 +95,11 @@ impl Cancelled {
         Cancelled(watch::channel(false).1)
     }
 
+    /// A call that was cancelled before it began.
+    pub fn already() -> Cancelled {
+        Cancelled(watch::channel(true).1)
+    }
+
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
         *self.0.borrow()

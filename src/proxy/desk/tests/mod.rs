@@ -1,0 +1,6 @@
+//! Tests of the story of a call, over a real record and tools of this process.
+
+mod approvals;
+mod calls;
+mod support;
+mod unknown;

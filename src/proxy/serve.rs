@@ -1,0 +1,343 @@
+//! One life of the proxy: checked, opened, served, ended.
+//!
+//! Owns the order. What can be wrong with the operator's own files is found before a host is answered anything
+//! ([`Prepared::check`], [`Opened::open`]); the servers are connected while the host is greeted already, and the first
+//! list waits for them. However it ends, holds end first, calls under way finish, then servers and actors are stopped.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use holdpoint_actors::connection::{ServerSpec, UpstreamSpec};
+use holdpoint_actors::store::Options;
+use holdpoint_actors::tree::{Running, Tree, TreeError, TreeSpec};
+use holdpoint_core::json::{CheckError, check};
+use holdpoint_core::pin::manifest::Manifest;
+use holdpoint_core::pin::report::Report;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Notify, watch};
+
+use super::answer::{Answer, Unavailable};
+use super::config::{Config, Server};
+use super::desk::Desk;
+use super::front::{self, CallAnswer, Calls, HostCall, ListError};
+use super::gated::{GatePolicy, Reruns};
+use super::house::House;
+use super::journal::Journal;
+use super::owned::{OwnedError, check_database, read_owned};
+use super::reach::Reached;
+
+/// How long a host that has not asked for the list yet may still ask, once it is known that there is none.
+const UNTOLD: Duration = Duration::from_secs(5);
+/// How long calls under way may take once the actors are gone.
+const LAST_CALLS: Duration = Duration::from_secs(2);
+
+/// What a host is told when no list can be given. It names no path.
+const NO_TOOLS: &str =
+    "no tools can be offered: a server could not be loaded, and the operator has been told why";
+const ENDING: &str = "the session is ending";
+
+/// Why the proxy does not serve. Nothing has been answered to a host, and nothing started that is not stopped again.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The database is not the operator's own.
+    #[error("database: {0}")]
+    Database(OwnedError),
+    /// A server could reach the gate's own files.
+    #[error(transparent)]
+    Reach(#[from] Reached),
+    /// A manifest can't be used.
+    #[error("server {server:?}: manifest: {error}")]
+    Manifest {
+        /// The server.
+        server: String,
+        /// Why.
+        error: ManifestError,
+    },
+    /// The actors did not start: the store was refused, or the process has no room for them.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// A server could not be loaded. Only [`Opened::check_servers`] gives it; a host that is being served is told otherwise.
+    #[error("{0}")]
+    Load(String),
+}
+
+/// Why a manifest can't be used.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    /// It can't be read, or others could have written it.
+    #[error(transparent)]
+    File(#[from] OwnedError),
+    /// It could be read in two ways.
+    #[error("{}: not usable JSON: {error}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: CheckError,
+    },
+    /// It is no manifest.
+    #[error("{}: {error}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: String,
+    },
+}
+
+/// How serving ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Served {
+    /// The host closed its end, or a signal came.
+    Ended,
+    /// A server could not be loaded, so nothing was offered.
+    NothingOffered(String),
+    /// The actors could not be kept alive.
+    ActorsLost,
+}
+
+/// A configuration whose files have been checked.
+#[derive(Debug)]
+pub struct Prepared {
+    config: Config,
+    upstreams: Vec<UpstreamSpec>,
+}
+
+impl Prepared {
+    /// Checks the database's file, what the servers reach, and reads the manifests. Starts nothing.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(config: Config) -> Result<Prepared, ServeError> {
+        check_database(&config.database).map_err(ServeError::Database)?;
+        let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+        config.check_reach(&config.protected(cwd, home))?;
+        let upstreams = config.servers.iter().map(upstream_spec).collect::<Result<_, _>>()?;
+        Ok(Prepared { config, upstreams })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+fn upstream_spec(server: &Server) -> Result<UpstreamSpec, ServeError> {
+    let manifest = read_manifest(&server.manifest)
+        .map_err(|error| ServeError::Manifest { server: server.name.clone(), error })?;
+    let spec = ServerSpec {
+        name: server.name.clone(),
+        command: server.command.clone(),
+        endpoint: server.endpoint.clone(),
+        env: server.env.clone(),
+        inherit_env: server.inherit_env.clone(),
+        connect_timeout: server.connect_timeout,
+        default_timeout: server.default_timeout,
+        max_content_bytes: None,
+    };
+    let rules = server.rules.iter().map(|(tool, rule)| (tool.clone(), rule.rule.clone())).collect();
+    Ok(UpstreamSpec { server: spec, manifest, rules, terminal: true })
+}
+
+fn read_manifest(path: &Path) -> Result<Manifest, ManifestError> {
+    let bytes = read_owned(path)?;
+    check(&bytes).map_err(|error| ManifestError::Unusable { path: path.to_owned(), error })?;
+    Manifest::parse(&bytes)
+        .map_err(|error| ManifestError::Content { path: path.to_owned(), error: error.to_string() })
+}
+
+/// A proxy whose database is open and whose actors run.
+#[derive(Debug)]
+pub struct Opened {
+    house: Arc<House>,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+impl Opened {
+    /// Opens the database, which is made or migrated, and starts the actors over it.
+    ///
+    /// # Errors
+    /// Why the database was refused, or the actors did not start.
+    pub async fn open(prepared: Prepared, journal: Arc<dyn Journal>) -> Result<Opened, ServeError> {
+        let Prepared { config, upstreams } = prepared;
+        let reruns = Reruns::default();
+        let policy = GatePolicy::new(config.policy_id(), reruns.clone());
+        let spec = TreeSpec {
+            database: config.database.clone(),
+            store: Options { proxy_index: true, ..Options::default() },
+            policy: Arc::new(policy.clone()),
+        };
+        let Running { tree, ended } = Tree::start(spec).await?;
+        // Again, on the file that is open now: it may have been made, or exchanged, since it was looked at.
+        if let Err(error) = check_database(&config.database) {
+            tree.stop().await;
+            return Err(ServeError::Database(error));
+        }
+        let house = Arc::new(House::new(config, upstreams, tree, policy, reruns, journal));
+        house.reap_left_behind().await;
+        Ok(Opened { house, ended })
+    }
+
+    /// Loads the servers and says what would be offered, without a host; then stops everything.
+    ///
+    /// The reports are given in either case, as far as there are some.
+    pub async fn check_servers(self) -> (Vec<Report>, Result<(), ServeError>) {
+        let loaded = self.house.load().await;
+        let desk = loaded.tools.and_then(|tools| self.house.open_desk(tools));
+        self.house.close().await;
+        (loaded.reports, desk.map(drop).map_err(ServeError::Load))
+    }
+
+    /// Serves one host until its input ends, its output is closed, or `stop` becomes true.
+    pub async fn serve<R, W>(self, input: R, output: W, stop: watch::Receiver<bool>) -> Served
+    where
+        R: AsyncRead + Unpin + Send,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let Opened { house, mut ended } = self;
+        let entrance = Arc::new(Entrance::new());
+        let (end, ending) = watch::channel(false);
+        let tasks = [
+            tokio::spawn(forward(stop, end.clone())),
+            tokio::spawn(open_up(Arc::clone(&house), Arc::clone(&entrance), end.clone())),
+            tokio::spawn(Arc::clone(&house).tell_doctors()),
+        ];
+        let serving = front::serve(input, output, Arc::clone(&entrance) as Arc<dyn Calls>, ending);
+        tokio::pin!(serving);
+        let (is_lost, served) = tokio::select! {
+            served = &mut serving => (false, Some(served)),
+            _ = &mut ended => {
+                end.send_replace(true);
+                (true, tokio::time::timeout(LAST_CALLS, &mut serving).await.ok())
+            }
+        };
+        for task in tasks {
+            // Servers that are still being connected are given up.
+            task.abort();
+        }
+        if let Some(Err(error)) = served {
+            house.journal().line(&format!("the host's connection broke: {error}"));
+        }
+        house.close().await;
+        match entrance.failure() {
+            _ if is_lost => Served::ActorsLost,
+            Some(why) => Served::NothingOffered(why),
+            None => Served::Ended,
+        }
+    }
+}
+
+/// Passes the wish to end on.
+async fn forward(mut stop: watch::Receiver<bool>, end: watch::Sender<bool>) {
+    if stop.wait_for(|stop| *stop).await.is_ok() {
+        end.send_replace(true);
+    }
+}
+
+/// Loads the servers and opens the door, or says that it stays shut and ends the session.
+async fn open_up(house: Arc<House>, entrance: Arc<Entrance>, end: watch::Sender<bool>) {
+    let loaded = house.load().await;
+    for line in loaded.reports.iter().flat_map(Report::lines) {
+        house.journal().line(&line);
+    }
+    match loaded.tools.and_then(|tools| house.open_desk(tools)) {
+        Ok(desk) => {
+            house.say_that_it_serves();
+            entrance.state.send_replace(State::Ready(Arc::clone(&desk)));
+            desk.recover_left_behind().await;
+        }
+        Err(why) => {
+            house.journal().line(&format!("error: {why}"));
+            let told = entrance.told.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            entrance.state.send_replace(State::Failed(why));
+            drop(tokio::time::timeout(UNTOLD, told).await);
+            end.send_replace(true);
+        }
+    }
+}
+
+/// Where a host's requests wait until the servers have answered.
+struct Entrance {
+    state: watch::Sender<State>,
+    stopping: watch::Sender<bool>,
+    /// A host has been told that there is nothing to list.
+    told: Notify,
+}
+
+enum State {
+    Loading,
+    Ready(Arc<Desk>),
+    Failed(String),
+}
+
+impl Entrance {
+    fn new() -> Entrance {
+        Entrance {
+            state: watch::channel(State::Loading).0,
+            stopping: watch::channel(false).0,
+            told: Notify::new(),
+        }
+    }
+
+    fn failure(&self) -> Option<String> {
+        match &*self.state.borrow() {
+            State::Failed(why) => Some(why.clone()),
+            State::Loading | State::Ready(_) => None,
+        }
+    }
+
+    /// Waits for the desk; says what a host is told when there is none.
+    async fn desk(&self) -> Result<Arc<Desk>, Shut> {
+        let (mut state, mut stopping) = (self.state.subscribe(), self.stopping.subscribe());
+        let known = state.wait_for(|state| !matches!(state, State::Loading));
+        tokio::select! {
+            Ok(state) = known => match &*state {
+                State::Ready(desk) => Ok(Arc::clone(desk)),
+                State::Failed(_) | State::Loading => Err(Shut::Failed),
+            },
+            Ok(_) = stopping.wait_for(|stopping| *stopping) => Err(Shut::Ending),
+            else => Err(Shut::Ending),
+        }
+    }
+}
+
+/// Why there is no desk.
+enum Shut {
+    Failed,
+    Ending,
+}
+
+#[async_trait]
+impl Calls for Entrance {
+    async fn list(&self) -> Result<Vec<String>, ListError> {
+        match self.desk().await {
+            Ok(desk) => Ok(desk.listing()),
+            Err(Shut::Failed) => {
+                self.told.notify_waiters();
+                Err(ListError(NO_TOOLS.to_owned()))
+            }
+            Err(Shut::Ending) => Err(ListError(ENDING.to_owned())),
+        }
+    }
+
+    async fn call(&self, call: HostCall) -> CallAnswer {
+        match self.desk().await {
+            Ok(desk) => desk.take(call).await,
+            Err(Shut::Failed) => CallAnswer::Result(Answer::Unavailable(Unavailable::NoTools).to_result()),
+            Err(Shut::Ending) => CallAnswer::ShuttingDown,
+        }
+    }
+
+    fn stop(&self) {
+        self.stopping.send_replace(true);
+        if let State::Ready(desk) = &*self.state.borrow() {
+            desk.begin_end();
+        }
+    }
+}
