@@ -1,4 +1,5 @@
 //! The integration tests: one binary, so that the tree links once. Each module is a ring of its own.
 
 mod commands;
+mod proxy;
 mod tidy;
