@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdpoint_actors::faults::{Failure, Point};
 use holdpoint_actors::lease;
-use holdpoint_actors::session::{Observer, Reconcile, Reconciliation, SessionError};
+use holdpoint_actors::session::{Observer, Reconcile, Reconciliation, Session, SessionError};
 use holdpoint_actors::store::Options;
 use holdpoint_core::approval::INTERRUPTED_SIDE_EFFECT;
 use holdpoint_core::decision::Proposal;
@@ -28,6 +28,16 @@ async fn until(process: &Process, so: impl Fn(&lease::Observation) -> bool) -> l
         match process.tree().observe().await.lease {
             Some(seen) if so(&seen) => return seen,
             Some(_) | None => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// Attaches once the recovery of the run has let go of it.
+async fn attached(process: &Process) -> Session {
+    loop {
+        match process.gate.attach(r()).await {
+            Err(SessionError::RunState { .. }) => tokio::task::yield_now().await,
+            attached => return open(attached),
         }
     }
 }
@@ -298,7 +308,7 @@ async fn the_run_of_a_session_dropped_before_its_tool_started_goes_on() {
     assert_eq!(bench.run(&r()).status, RunStatus::Running, "free for whoever comes next, at once");
     assert!(bench.kinds(&r()).ends_with("lease.taken_over step.interrupted run.resumed"));
     assert_eq!(tools[1].calls(), 0);
-    ended(propose(&open(process.gate.attach(r()).await), Proposal::complete("")).await.1);
+    ended(propose(&attached(&process).await, Proposal::complete("")).await.1);
     bench.verify();
 }
 

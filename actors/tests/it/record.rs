@@ -1,1 +1,83 @@
-//! x
+//! What the record keeps so that a decision can be judged again: specs, hashes, the chain.
+
+use holdpoint_core::hash::sha256_hex;
+use holdpoint_core::tool::{SideEffect, ToolSpec};
+
+use crate::bench::*;
+
+#[tokio::test]
+async fn each_distinct_spec_is_kept_once_and_named_by_each_step_that_named_its_tool() {
+    let bench = Bench::new();
+    let process = bench.process(&tools(), by_class()).await;
+    let session = process.begin().await;
+    act(&session, call("read", "{\"n\":1}")).await;
+    act(&session, call("read", "{\"n\":2}")).await;
+    denied(propose(&session, call("read", "{\"n\":\"x\"}")).await.1);
+    denied(propose(&session, call("nope", "{}")).await.1);
+    let read = spec("read", SideEffect::ReadOnly).recorded();
+    let named: Vec<_> = bench.steps(&r()).into_iter().map(|step| step.spec_hash).collect();
+    assert_eq!(named, [Some(read.hash.clone()), Some(read.hash.clone()), Some(read.hash.clone()), None]);
+    let judged = bench.events(&r()).into_iter().filter(|event| event.kind == "step.policy");
+    assert!(judged.into_iter().all(|event| event.payload.contains(read.hash.as_str())));
+    let kept = bench.operator().read(|reader| reader.spec(&read.hash)).unwrap().unwrap();
+    assert_eq!(kept, read);
+    assert_eq!(sha256_hex(kept.canonical.as_str().as_bytes()), read.hash.as_str());
+    assert_eq!(ToolSpec::parse(kept.canonical.as_str()).unwrap().name, "read");
+
+    bench.sql("UPDATE tool_specs SET spec_json = replace(spec_json, '\"read\"', '\"reed\"')");
+    assert!(
+        bench.operator().read(|reader| reader.spec(&read.hash)).is_err(),
+        "an altered one is not read back"
+    );
+}
+
+#[tokio::test]
+async fn a_changed_spec_is_kept_under_another_hash_and_both_can_be_read() {
+    let bench = Bench::new();
+    let base = spec("read", SideEffect::ReadOnly);
+    let mut hashes = std::collections::HashSet::new();
+    let changes = [
+        base.clone(),
+        ToolSpec { description: "reworded".to_owned(), ..base.clone() },
+        ToolSpec { timeout: std::time::Duration::from_secs(60), ..base.clone() },
+        ToolSpec { terminal: true, ..base },
+    ];
+    for (at, spec) in changes.into_iter().enumerate() {
+        let tool = Scripted::with(spec.clone(), |_| Box::pin(async { Ok(Default::default()) }));
+        let process = bench.process(&[tool], by_class()).await;
+        let id = format!("r{at}").into();
+        let session = process.gate.begin(id, "g", limits()).await.unwrap();
+        act(&session, call("read", "{}")).await;
+        session.close().await;
+        hashes.insert(spec.recorded().hash);
+    }
+    assert_eq!(hashes.len(), 4);
+    for hash in hashes {
+        assert!(bench.operator().read(|reader| reader.spec(&hash)).unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn programs_that_write_at_the_same_time_extend_one_chain() {
+    let bench = Bench::new();
+    let mut runs = Vec::new();
+    for program in 0..3 {
+        let process = bench.process(&tools(), by_class()).await;
+        runs.push(tokio::spawn(async move {
+            for run in 0..4 {
+                let id = format!("r{program}.{run}").as_str().into();
+                let session = process.gate.begin(id, "g", limits()).await.unwrap();
+                act(&session, call("read", "{}")).await;
+                act(&session, call("write", "{}")).await;
+                session.close().await;
+            }
+            process
+        }));
+    }
+    for run in runs {
+        run.await.unwrap();
+    }
+    let head = bench.operator().read(|reader| reader.head()).unwrap();
+    assert_eq!(head.seq, 12 * 12, "none is lost and none is written twice");
+    bench.verify();
+}
