@@ -78,7 +78,7 @@ pub(crate) fn main() -> Exit {
             return problem.print().map_or(status, |()| status);
         }
     };
-    log_to_stderr(&cli.command);
+    log_to_stderr();
     let mut ui = Ui::of_process(cli.json);
     let outcome = cli.run(&mut ui).and_then(|()| Ok(ui.flush()?));
     match outcome {
@@ -87,10 +87,9 @@ pub(crate) fn main() -> Exit {
     }
 }
 
-/// Sends logs to stderr: of a server what it lives through, of a short command only what is wrong.
-fn log_to_stderr(command: &Command) {
-    let usual = if matches!(command, Command::Proxy(_)) { "info" } else { "warn" };
-    let filter = EnvFilter::try_from_env("HOLDPOINT_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
+/// Sends logs to stderr; without `HOLDPOINT_LOG`, only what is wrong. What a server lives through is in its journal.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("HOLDPOINT_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -133,10 +132,14 @@ impl Cli {
 
 /// Runs a future to its end, on a runtime of its own.
 fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|problem| {
+    Ok(runtime()?.block_on(future))
+}
+
+/// A runtime with a thread for each core.
+fn runtime() -> Result<tokio::runtime::Runtime, CommandError> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|problem| {
         CommandError::new(Code::Internal, format!("failed to start the threads that wait: {problem}"))
-    })?;
-    Ok(runtime.block_on(future))
+    })
 }
 
 /// Which database the command line names.

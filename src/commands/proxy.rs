@@ -1,17 +1,83 @@
-//! `holdpoint proxy`.
+//! `holdpoint proxy`: serve an MCP host over stdio, behind the gate.
+//!
+//! Owns the process's side of it: the two streams, the signals that end it, and the exit status. Nothing but protocol
+//! is written to stdout; what an operator should read goes to stderr.
+
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use holdpoint::codes::Code;
+use holdpoint::proxy::journal::StderrJournal;
+use holdpoint::proxy::serve::{Opened, Prepared, ServeError, Served};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
+use super::{runtime, servers};
 use crate::error::CommandError;
 
 /// Serve over stdio as an MCP server, in front of the configured servers
+///
+/// A host starts this command and speaks MCP with it. It ends with status 0 when the host closes its input, or on
+/// SIGINT, SIGTERM, SIGHUP or SIGQUIT, after the calls under way have been recorded.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The configuration of the proxy
     #[arg(long, value_name = "FILE")]
-    config: std::path::PathBuf,
+    config: PathBuf,
 }
 
-pub(super) fn run(_args: &Args) -> Result<(), CommandError> {
-    Err(CommandError::new(Code::Internal, "proxy is not a part of this build yet"))
+pub(super) fn run(args: &Args) -> Result<(), CommandError> {
+    let config = servers::load(&args.config)?;
+    let prepared = Prepared::check(config).map_err(servers::of_serve)?;
+    let runtime = runtime()?;
+    let served = runtime.block_on(serve(prepared));
+    // A read from stdin can't be called back: its thread ends with the process.
+    runtime.shutdown_background();
+    match served.map_err(servers::of_serve)? {
+        Served::Ended => Ok(()),
+        Served::NothingOffered(_) => {
+            let message = "no tools could be offered, for the reason given above";
+            Err(CommandError::new(Code::ServerNothingRegistered, message))
+        }
+        Served::ActorsLost => {
+            let message =
+                "a part of the program could not be kept alive; what was sent and not answered is on record";
+            Err(CommandError::new(Code::Exit70, message).hint("start the proxy again: it recovers its runs"))
+        }
+    }
+}
+
+async fn serve(prepared: Prepared) -> Result<Served, ServeError> {
+    // Listened for from the start, so that a signal during the opening ends it in order too.
+    let (ask, stop) = watch::channel(false);
+    let signals = tokio::spawn(until_signalled(ask));
+    let opened = Opened::open(prepared, Arc::new(StderrJournal)).await?;
+    let served = opened.serve(tokio::io::stdin(), tokio::io::stdout(), stop).await;
+    signals.abort();
+    Ok(served)
+}
+
+/// Asks for the end when one of the signals comes that mean it.
+async fn until_signalled(ask: watch::Sender<bool>) {
+    let listen = |kind| signal(kind).ok();
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt()), listen(SignalKind::terminate()));
+    let (mut hangup, mut quit) = (listen(SignalKind::hangup()), listen(SignalKind::quit()));
+    let name = tokio::select! {
+        Some(()) = came(&mut interrupt) => "SIGINT",
+        Some(()) = came(&mut terminate) => "SIGTERM",
+        Some(()) = came(&mut hangup) => "SIGHUP",
+        Some(()) = came(&mut quit) => "SIGQUIT",
+        else => return,
+    };
+    tracing::info!(signal = name, "asked to end");
+    ask.send_replace(true);
+    // The receiver must not take a dropped sender for an answer.
+    ask.closed().await;
+}
+
+async fn came(signal: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => None,
+    }
 }

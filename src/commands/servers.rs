@@ -11,10 +11,13 @@ use std::time::Duration;
 use holdpoint::codes::Code;
 use holdpoint::proxy::config::{Config, ConfigError, Server};
 use holdpoint::proxy::owned::OwnedError;
+use holdpoint::proxy::serve::{ManifestError, ServeError};
 use holdpoint_actors::connection::{Arguments, Loaded, McpConnection, MemoryLedger, Msg, ServerSpec};
+use holdpoint_actors::tree::TreeError;
 use holdpoint_core::pin::listing::Listing;
 use ractor::{Actor, ActorRef, RpcReplyPort};
 
+use super::records;
 use crate::error::CommandError;
 
 /// How long past its connect timeout a server's answer may be before its actor is taken to be stuck.
@@ -40,6 +43,34 @@ pub(super) fn of_owned(error: &OwnedError) -> CommandError {
         | OwnedError::Foreign { .. } => Code::ConfigInsecure,
     };
     CommandError::new(code, error.to_string())
+}
+
+/// Why a proxy does not start.
+pub(super) fn of_serve(error: ServeError) -> CommandError {
+    let text = error.to_string();
+    match error {
+        ServeError::Database(problem) => {
+            let code = match problem {
+                OwnedError::Io { .. } | OwnedError::TooLong(_) => Code::StoreIo,
+                OwnedError::NotRegular(_) => Code::StoreNotRegular,
+                OwnedError::Symlink(_) => Code::StoreSymlink,
+                OwnedError::Writable { .. } | OwnedError::Foreign { .. } => Code::StoreInsecureMode,
+            };
+            CommandError::new(code, text)
+        }
+        ServeError::Reach(_) => CommandError::new(Code::ConfigReach, text),
+        ServeError::Manifest { server, error: ManifestError::File(problem) } => {
+            let code = of_owned(&problem).code;
+            CommandError::new(code, text).hint(format!("holdpoint pin makes the manifest of {server}"))
+        }
+        ServeError::Manifest {
+            error: ManifestError::Unusable { .. } | ManifestError::Content { .. },
+            ..
+        } => CommandError::new(Code::ConfigInvalid, text),
+        ServeError::Tree(TreeError::Store(problem)) => records::of_open(problem),
+        ServeError::Tree(TreeError::Start(_)) => CommandError::new(Code::Internal, text),
+        ServeError::Load(_) => CommandError::new(Code::ServerNothingRegistered, text),
+    }
 }
 
 /// A server as its connection takes it.
