@@ -295,7 +295,7 @@ impl State {
                 self.closing.drain(..).for_each(|reply| {
                     reply.send(()).ok();
                 });
-                myself.stop(Some("closed".to_owned()));
+                myself.stop(Some(crate::supervisor::CLOSED.to_owned()));
             }
         }
     }

@@ -34,6 +34,9 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// How long the children have to work off what waits when the tree stops.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The reason with which a child stops that was asked to end for good: it is not started again.
+pub const CLOSED: &str = "closed";
+
 type Starting = Pin<Box<dyn Future<Output = Result<ActorCell, NotStarted>> + Send>>;
 
 /// What an actor's `pre_start` fails with when no restart can help: its process must end.
@@ -228,9 +231,11 @@ impl Actor for Supervisor {
         event: SupervisionEvent,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
+        let mut for_good = false;
         let (cell, why) = match event {
             SupervisionEvent::ActorFailed(cell, error) => (cell, error.to_string()),
             SupervisionEvent::ActorTerminated(cell, _, reason) => {
+                for_good = reason.as_deref() == Some(CLOSED);
                 (cell, reason.unwrap_or_else(|| "stopped".to_owned()))
             }
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
@@ -240,6 +245,11 @@ impl Actor for Supervisor {
             .iter()
             .position(|child| child.cell.as_ref().is_some_and(|running| running.get_id() == cell.get_id()));
         match ended {
+            Some(index) if for_good => {
+                let child = &mut state.children[index];
+                (child.cell, child.last_end) = (None, Some(why));
+                Ok(())
+            }
             Some(index) if !state.stopping => state.ended(&me, index, why),
             Some(_) | None => Ok(()),
         }

@@ -13,6 +13,7 @@ struct Mortal {
 
 enum Order {
     Die,
+    Close,
     Ping(RpcReplyPort<usize>),
 }
 
@@ -28,12 +29,16 @@ impl Actor for Mortal {
 
     async fn handle(
         &self,
-        _me: ActorRef<Order>,
+        me: ActorRef<Order>,
         order: Order,
         start: &mut usize,
     ) -> Result<(), ActorProcessingErr> {
         match order {
             Order::Die => Err("told to".into()),
+            Order::Close => {
+                me.stop(Some(CLOSED.to_owned()));
+                Ok(())
+            }
             Order::Ping(reply) => {
                 crate::answer(reply, *start);
                 Ok(())
@@ -100,4 +105,21 @@ async fn a_start_that_no_restart_can_help_ends_the_tree_at_once() {
     assert!(address.tell(Order::Die));
     ended.await.unwrap();
     assert_eq!(address.ask(Duration::from_millis(1), Order::Ping).await, Err(AskError::Down));
+}
+
+#[tokio::test]
+async fn a_child_that_was_closed_is_not_started_again() {
+    let (supervisor, ended, address) = supervised(usize::MAX).await;
+    assert!(address.tell(Order::Close));
+    let child = loop {
+        let observed = ractor::call_t!(supervisor, Msg::Observe, 20_000).unwrap();
+        match observed.into_iter().find(|child| !child.running) {
+            Some(child) => break child,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!((child.restarts, child.last_end.as_deref()), (0, Some(CLOSED)));
+    supervisor.cast(Msg::Stop).unwrap();
+    ended.await.unwrap();
+    assert!(address.find(Duration::ZERO).await.is_none(), "and nothing was started meanwhile");
 }
