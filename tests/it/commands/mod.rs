@@ -9,6 +9,7 @@ mod deciding;
 mod reading;
 mod refusals;
 mod servers;
+mod serving;
 mod terminal;
 
 use std::path::{Path, PathBuf};

@@ -9,40 +9,47 @@ use serde_json::{Value, json};
 use super::{Ran, Record, bare};
 
 /// A folder with a configuration in it.
-struct Gate {
+pub(super) struct Gate {
     folder: tempfile::TempDir,
-    config: Value,
+    _outside: tempfile::TempDir,
+    pub(super) config: Value,
 }
 
 impl Gate {
-    fn new() -> Gate {
+    pub(super) fn new() -> Gate {
         let folder = tempfile::tempdir().unwrap();
-        let ledger = tempfile::env::temp_dir().join("holdpoint-test-ledger-that-is-never-written");
+        // Outside the gate's own folder, which a server may not reach.
+        let outside = tempfile::tempdir().unwrap();
+        let ledger = outside.path().join("ledger");
         let server = |name: &str, command: Value| {
             json!({"name": name, "command": command, "manifest": format!("{name}.json"), "default_timeout": "5s",
                 "rules": {"balance": {"side_effect": "read_only"}, "pay": {"side_effect": "remote_mutation"}}})
         };
         let shop = json!([env!("CARGO_BIN_EXE_holdpoint"), "payment-server", "--ledger", ledger]);
         let config = json!({"database": "gate.db", "session": "test", "servers": [server("shop", shop)], "hold": "0s"});
-        let gate = Gate { folder, config };
+        let gate = Gate { folder, _outside: outside, config };
         gate.save();
         gate
     }
 
-    fn save(&self) {
+    pub(super) fn save(&self) {
         fs::write(self.path("gate.json"), self.config.to_string()).unwrap();
         fs::set_permissions(self.path("gate.json"), Permissions::from_mode(0o600)).unwrap();
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn run(&self, line: &str) -> Ran {
+    pub(super) fn run(&self, line: &str) -> Ran {
         Ran::of(bare(line).arg("--config").arg(self.path("gate.json")))
     }
 
-    fn manifest(&self) -> Value {
+    pub(super) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    pub(super) fn manifest(&self) -> Value {
         serde_json::from_slice(&fs::read(self.path("shop.json")).unwrap()).unwrap()
     }
 }

@@ -1,0 +1,176 @@
+//! `proxy` and `check` as processes: the streams, the signals, the exit status. What is answered to a host is tested
+//! beside the proxy.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::servers::Gate;
+use super::{Ran, bare};
+
+/// A proxy that serves, spoken to by hand.
+struct Host {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Host {
+    fn start(gate: &Gate) -> Host {
+        let mut command = bare("proxy");
+        command.arg("--config").arg(gate.path("gate.json"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let mut host = Host { child, answers };
+        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
+        assert_eq!(host.ask("initialize", hello)["result"]["serverInfo"]["name"], "gated-tools");
+        host.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        host
+    }
+
+    fn say(&mut self, message: &Value) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.say(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}));
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        serde_json::from_str(&line)
+            .unwrap_or_else(|problem| panic!("only protocol on stdout: {problem}: {line}"))
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> String {
+        let answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
+        answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+    }
+
+    /// Ends the proxy by a signal, or by closing its input, and gives its status and stderr.
+    fn end(mut self, signal: Option<Signal>) -> (i32, String) {
+        match signal {
+            Some(signal) => kill_process(Pid::from_child(&self.child), signal).unwrap(),
+            None => drop(self.child.stdin.take()),
+        }
+        let output = self.child.wait_with_output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+fn pinned() -> Gate {
+    let gate = Gate::new();
+    assert_eq!(gate.run("pin").status, 0);
+    gate
+}
+
+#[test]
+fn a_payment_is_asked_for_approved_from_another_process_and_collected() {
+    let gate = pinned();
+    let mut host = Host::start(&gate);
+    assert_eq!(host.ask("tools/list", json!({}))["result"]["tools"].as_array().unwrap().len(), 3);
+    let payment = json!({"to": "alice", "amount": 20});
+    let answer = host.call("shop_pay", payment.clone());
+    assert!(answer.starts_with("PENDING_APPROVAL: "), "{answer}");
+    let database = format!("--db {}", gate.path("gate.db").display());
+    let listed = Ran::of(&mut bare(&format!("{database} --json runs")));
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    let run = listed["runs"][0]["id"].as_str().unwrap();
+    let approved = Ran::of(&mut bare(&format!("{database} approve {run} --yes")));
+    assert_eq!(approved.status, 0, "{}", approved.err);
+    assert!(approved.out.contains("tool      shop_pay"), "{}", approved.out);
+    let collected = host.call("shop_pay", payment);
+    assert!(collected.contains("alice"), "{collected}");
+    let doctor = Ran::of(&mut bare(&format!("{database} doctor")));
+    assert!(doctor.out.contains("a proxy answers at "), "{}", doctor.out);
+    assert!(doctor.out.contains("shop: state ready"), "{}", doctor.out);
+    let (status, said) = host.end(None);
+    assert_eq!(status, 0, "{said}");
+    assert!(said.lines().all(|line| line.starts_with("holdpoint: ")), "{said}");
+    assert!(said.contains(&format!("approve {run} --approval ")), "the operator is told how: {said}");
+    assert_eq!(Ran::of(&mut bare(&format!("{database} verify"))).status, 0);
+}
+
+#[test]
+fn each_signal_that_means_an_end_ends_it_in_order() {
+    let gate = pinned();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let mut host = Host::start(&gate);
+        assert_eq!(host.ask("tools/list", json!({}))["result"]["tools"].as_array().unwrap().len(), 3);
+        let (status, said) = host.end(Some(signal));
+        assert_eq!(status, 0, "{signal:?}: {said}");
+        assert!(!gate.path("gate.db.holdpoint.sock").exists(), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_proxy_that_can_offer_nothing_ends_with_status_one() {
+    let gate = pinned();
+    let mut manifest = gate.manifest();
+    for tool in manifest["tools"].as_object_mut().unwrap().values_mut() {
+        tool["schema_hash"] = json!("0000");
+    }
+    fs::write(gate.path("shop.json"), manifest.to_string()).unwrap();
+    let mut host = Host::start(&gate);
+    let listed = host.ask("tools/list", json!({}));
+    let told = listed["error"]["message"].as_str().unwrap().to_owned();
+    assert!(!told.contains(gate.folder().to_str().unwrap()) && !told.contains("holdpoint"), "{told}");
+    let (status, said) = host.end(None);
+    assert_eq!(status, 1, "{said}");
+    assert!(
+        said.contains("shop: refused pay") && said.contains("error[server.nothing_registered]"),
+        "{said}"
+    );
+    let checked = gate.run("check");
+    assert_eq!((checked.status, checked.code()), (1, "server.nothing_registered"), "{}", checked.err);
+    assert!(checked.out.contains("shop: refused pay"), "the report comes all the same: {}", checked.out);
+}
+
+#[test]
+fn what_is_wrong_with_the_gate_s_own_files_is_told_before_a_host_is_greeted() {
+    let mut gate = Gate::new();
+    for command in ["proxy", "check"] {
+        let ran = gate.run(command);
+        assert_eq!((ran.status, ran.code(), ran.out.as_str()), (1, "config.unreadable", ""), "{command}");
+        assert!(ran.err.contains("hint: holdpoint pin makes the manifest of shop"), "{}", ran.err);
+    }
+    assert_eq!(gate.run("pin").status, 0);
+    fs::write(gate.path("gate.db"), "this is no database, though it is long enough to be taken for one")
+        .unwrap();
+    std::os::unix::fs::symlink(gate.path("gate.db"), gate.path("link.db")).unwrap();
+    let mut refused = |database: &str, code: &str| {
+        gate.config["database"] = json!(database);
+        gate.save();
+        for command in ["proxy", "check"] {
+            let ran = gate.run(command);
+            assert_eq!((ran.status, ran.code(), ran.out.as_str()), (1, code, ""), "{command}: {}", ran.err);
+        }
+    };
+    refused("link.db", "store.symlink");
+    refused(".", "store.not_regular");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(gate.path("gate.db"), mode).unwrap();
+    gate.config["database"] = json!("gate.db");
+    gate.save();
+    let ran = gate.run("check");
+    assert_eq!((ran.status, ran.code()), (1, "store.not_a_database"), "{}", ran.err);
+}
+
+#[test]
+fn a_check_reports_and_leaves_nothing_running() {
+    let gate = pinned();
+    let ran = gate.run("check");
+    insta::assert_snapshot!(ran.out.replace(gate.folder().to_str().unwrap(), "<folder>"), @r"
+    shop: registered balance as shop_balance (read_only)
+    shop: registered pay as shop_pay (remote_mutation)
+    shop: unclassified refund: no rule
+    status tool  gate_status
+    session      test
+    database     <folder>/gate.db
+    ");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let told: Value = serde_json::from_str(&gate.run("--json check").out).unwrap();
+    assert_eq!(told["reports"][0]["registered"][1]["name"], "shop_pay");
+    assert_eq!((&told["status_tool"], &told["session"]), (&json!("gate_status"), &json!("test")));
+}
