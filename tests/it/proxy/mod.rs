@@ -1,6 +1,8 @@
 //! The proxy whole, in this process, in front of the demonstration's payment server: what a host sees, what the world
 //! sees, what is recorded.
 
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
