@@ -216,6 +216,29 @@ async fn a_host_lists_reads_asks_and_collects() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_call_tells_how_long_it_has_waited() {
+    let place = Place::new().with(|config| config["hold"] = json!("1500ms"));
+    let mut host = place.serve().await;
+    let arguments = json!({"to": "kim", "amount": 1});
+    let params = json!({"name": "bank_pay", "arguments": arguments, "_meta": {"progressToken": "t"}});
+    host.send(json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params})).await;
+    let progress = host.receive().await;
+    assert_eq!(
+        (&progress["method"], &progress["params"]["progressToken"]),
+        (&json!("notifications/progress"), &json!("t"))
+    );
+    assert_eq!(progress["params"]["total"], json!(1.5));
+    let waited = progress["params"]["progress"].as_f64().unwrap();
+    assert!((0.9..1.5).contains(&waited), "{waited}");
+    let answer = host.receive().await;
+    assert!(
+        answer["result"]["content"][0]["text"].as_str().unwrap().starts_with("PENDING_APPROVAL: "),
+        "{answer}"
+    );
+    host.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ends_mid_call_leaves_a_question() {
     let place = Place::new().with(|config| config["servers"][0]["rules"]["pay"]["outcome"] = json!("allow"));
     let mut host = place.serve().await;

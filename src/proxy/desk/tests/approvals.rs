@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdpoint_core::ids::{ApprovalId, RunId};
+use holdpoint_core::ids::RunId;
 use holdpoint_core::json::Json;
 use holdpoint_core::policy::Outcome;
 
@@ -291,5 +291,24 @@ async fn a_model_is_never_told_of_a_run_a_path_or_a_command() {
         assert!(!runs.iter().any(|run| text.contains(run.as_str())), "{text}");
     }
     assert!(seen.len() > 12);
-    assert_eq!(ApprovalId::from("x").as_str(), "x");
+}
+
+#[tokio::test]
+async fn the_status_tool_says_why_an_approved_request_was_not_executed() {
+    let place = Place::new();
+    let desk = place.desk(|_| {}).await;
+    desk.pay(KIM).await;
+    let approval = place.only_pending();
+    place.approve(&approval);
+    let now = holdpoint_actors::clock::Clock::now(&*place.clock);
+    place.operator().cancel(&approval.run_id, "ana", "changed my mind", now).unwrap();
+    assert!(desk.status_of(&approval).await.contains("APPROVED but not executed: an operator cancelled it."));
+    let failing = r#"{"to":"oli","amount":2,"mode":"error"}"#;
+    desk.pay(failing).await;
+    let declined = place.only_pending();
+    place.approve(&declined);
+    assert!(desk.pay(failing).await.is_error);
+    let status = desk.status_of(&declined).await;
+    assert!(status.contains("APPROVED and executed, and the server reported a failure: "), "{status}");
+    assert!(status.contains("card declined for oli"), "{status}");
 }

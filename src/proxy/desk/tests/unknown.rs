@@ -229,3 +229,78 @@ async fn an_unknown_outcome_that_nobody_is_asked_about_is_asked_about_by_the_nex
     assert!(desk.pay(LOST).await.is("UNKNOWN_OUTCOME", false).contains(asked.id.as_str()));
     assert_eq!(place.bank.payments(), 1);
 }
+
+#[tokio::test]
+async fn a_rejected_repeat_of_a_call_that_was_cut_off_asks_again_after_the_window() {
+    let place = Place::new();
+    let dead = Arc::new(allowing(&place).await);
+    let args = r#"{"to":"kim","amount":7,"mode":"block"}"#;
+    cut_off(&place, &dead, args).await;
+    let desk = allowing(&place).await;
+    desk.pay(args).await.is("INTERRUPTED", false);
+    place.reject(&place.question(), "it was paid");
+    desk.pay(args).await.is("REJECTED", true);
+    assert!(!desk.pay(LOU).await.is_error, "the tool is no longer blocked");
+    desk.advance(Duration::from_secs(601));
+    desk.pay(args).await.is("INTERRUPTED", false);
+    assert_eq!(place.bank.payments(), 2);
+}
+
+#[tokio::test]
+async fn an_approved_call_that_was_cut_off_needs_another_approval() {
+    let place = Place::new();
+    let dead = Arc::new(place.desk(|_| {}).await);
+    let args = r#"{"to":"kim","amount":7,"mode":"block"}"#;
+    dead.pay(args).await.is("PENDING_APPROVAL", false);
+    let first = place.only_pending();
+    place.approve(&first);
+    cut_off(&place, &dead, args).await;
+    let desk = place.desk(|_| {}).await;
+    desk.pay(args).await.is("INTERRUPTED", false);
+    let question = place.question();
+    assert_eq!((&question.run_id, &attempt(&question).step_id), (&first.run_id, &first.step_id));
+    let status = desk.status_of(&first).await;
+    assert!(
+        status.contains(&format!("another approval was asked for the same call (approval {})", question.id))
+    );
+    place.bank.release.notify_waiters();
+    place.approve(&question);
+    let again = tokio::spawn(async move { desk.pay(args).await });
+    place.bank.entered.notified().await;
+    place.bank.release.notify_one();
+    assert_eq!(again.await.unwrap().text, "paid kim");
+    assert_eq!(place.bank.payments(), 2);
+}
+
+#[tokio::test]
+async fn an_abandoned_read_is_ended_and_a_fresh_one_answers() {
+    let place = Place::new();
+    let desk = allowing(&place).await;
+    let args = r#"{"account":"a"}"#;
+    let key = holdpoint_core::hash::request_key("bank_balance", Some(args.as_bytes())).unwrap();
+    let decision = r#"{"kind":"tool_call","tool":"bank_balance","args":{"account":"a"}}"#;
+    place.sql(&format!(
+        "INSERT INTO runs (id, goal, status, limits_json, step_count, created_at, started_at, lease_owner, lease_expires_at)
+         VALUES ('s.dead', 'g', 'RUNNING', '{}', 1, '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z', 'dead',
+             '2026-01-01T00:00:30Z');
+         INSERT INTO steps (id, run_id, idx, status, decision_json, started_at)
+         VALUES ('st', 's.dead', 0, 'executing', '{decision}', '2026-01-01T00:00:00Z');
+         INSERT INTO proxy_calls (session, request_key, tool, side_effect, run_id, created_at)
+         VALUES ('s', '{key}', 'bank_balance', 'read_only', 's.dead', 1)",
+        holdpoint_core::run::Limits::default().to_json()
+    ));
+    assert_eq!(desk.call("bank_balance", args).await.text, "42");
+    let events = place.events(&"s.dead".into());
+    let ended = [
+        "lease.taken_over",
+        "step.interrupted",
+        "run.resumed",
+        "step.started",
+        "step.decided",
+        "run.finished",
+    ];
+    assert_eq!(events, ended);
+    let closing = place.steps(&"s.dead".into()).pop().unwrap().decision.unwrap();
+    assert!(closing.message.contains("taken over after an interruption") && closing.origin == "operator");
+    assert_eq!(place.rows().len(), 2);
+}
