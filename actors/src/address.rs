@@ -5,9 +5,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use ractor::rpc::CallResult;
-use ractor::{ActorRef, Message, RpcReplyPort};
+use ractor::{ActorRef, Message, MessagingErr, RpcReplyPort};
 use tokio::sync::watch;
+
+use crate::clock::monotonic;
 
 /// How long a restart may take before whoever asks gives up: the question is then known not to have been delivered.
 pub const REACH: Duration = Duration::from_secs(5);
@@ -69,18 +70,44 @@ impl<M: Message> Address<M> {
         actor.is_some_and(|actor| actor.cast(message).is_ok())
     }
 
-    /// Asks, waiting up to `within` for the actor and for its answer.
+    /// Asks, waiting up to `within` for the actor and for its answer. A question that finds a dead actor was not
+    /// delivered, so it is put to the next one.
     pub async fn ask<R: Send + 'static>(
         &self,
         within: Duration,
         question: impl FnOnce(RpcReplyPort<R>) -> M,
     ) -> Result<R, AskError> {
-        let actor = self.find(within.min(REACH)).await.ok_or(AskError::Down)?;
-        match actor.call(question, Some(within)).await {
-            Ok(CallResult::Success(answer)) => Ok(answer),
-            Ok(CallResult::Timeout) => Err(AskError::Late),
-            Ok(CallResult::SenderError) => Err(AskError::Lost),
-            Err(_) => Err(AskError::Down),
+        let until = monotonic() + within;
+        let (reply, answer) = ractor::concurrency::oneshot();
+        self.deliver(question(reply.into()), within.min(REACH)).await?;
+        let left = until.saturating_duration_since(monotonic());
+        match tokio::time::timeout(left, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(AskError::Lost),
+            Err(_) => Err(AskError::Late),
         }
+    }
+
+    async fn deliver(&self, mut message: M, within: Duration) -> Result<(), AskError> {
+        let mut cell = self.cell.clone();
+        let delivering = async {
+            let mut dead = None;
+            loop {
+                let alive = |actor: &Option<ActorRef<M>>| {
+                    actor.as_ref().is_some_and(|actor| Some(actor.get_id()) != dead)
+                };
+                let found = cell.wait_for(alive).await.ok().and_then(|actor| actor.clone());
+                let actor = found.ok_or(AskError::Down)?;
+                message = match actor.send_message(message) {
+                    Ok(()) => return Ok(()),
+                    Err(MessagingErr::SendErr(undelivered)) => undelivered,
+                    Err(MessagingErr::ChannelClosed | MessagingErr::InvalidActorType) => {
+                        return Err(AskError::Down);
+                    }
+                };
+                dead = Some(actor.get_id());
+            }
+        };
+        tokio::time::timeout(within, delivering).await.unwrap_or(Err(AskError::Down))
     }
 }

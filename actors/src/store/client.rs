@@ -58,6 +58,11 @@ impl StoreClient {
         StoreClient { address, reader: writer.reader(), calls: Arc::new(Semaphore::new(CALLS_MAX)) }
     }
 
+    /// Where its writer is, for faults.
+    pub fn address(&self) -> &Address<Msg> {
+        &self.address
+    }
+
     /// Lets one call in, waiting at most five seconds.
     pub async fn admit(&self) -> Result<CallPermit, Unavailable> {
         match timeout(DOOR, Arc::clone(&self.calls).acquire_owned()).await {

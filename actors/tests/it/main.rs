@@ -7,6 +7,7 @@
 
 mod approvals;
 mod bench;
+mod chaos;
 mod gate;
 mod interruption;
 mod lease;

@@ -1,0 +1,167 @@
+//! The table *What a death answers*, walked: each actor, at each named step of a call, of each kind, by panic, error and
+//! kill.
+//!
+//! A case makes one call at the pace of a run of one call, has the actor die at the step, and holds the answer to the
+//! table. Whatever happened, the record must verify, and the world, which is what the tool was called with, must not
+//! show a call twice that nobody allowed twice.
+
+mod scene;
+mod table;
+
+use std::time::Duration;
+
+use holdpoint_actors::approval;
+use holdpoint_actors::faults::{Failure, Point};
+use holdpoint_actors::session::{Beginning, Pace, SessionError};
+use holdpoint_actors::supervisor;
+use holdpoint_actors::tree::Running;
+use holdpoint_core::attempt::Ending;
+use holdpoint_core::decision::Proposal;
+use holdpoint_core::ids::RunId;
+use holdpoint_core::run::RunStatus;
+use holdpoint_core::step::StepStatus;
+
+use crate::bench::*;
+use scene::{Scene, strike};
+use table::{DEATHS, Death, IN_DOUBT, KINDS, Kind, STEPS, Step, Victim, is_possible};
+
+/// How long an answer may take before nobody answered.
+const SOON: Duration = Duration::from_secs(20);
+
+async fn walk(victim: Victim, steps: &[Step]) {
+    for step in steps {
+        for death in DEATHS.into_iter().filter(|death| is_possible(*death, *step)) {
+            let scene = Scene::new().await;
+            for kind in KINDS {
+                scene.case(victim, death, *step, kind).await;
+            }
+            assert_eq!(scene.faults.left(), 0, "{victim:?} {death:?} {step:?}: a fault did not strike");
+            scene.bench.verify();
+            assert!(scene.process.tree().sessions.is_empty(), "nothing is held");
+            scene.process.tree().stop().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_is_answered_as_the_table_says_when_the_writer_dies() {
+    walk(Victim::StoreWriter, &STEPS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_is_answered_as_the_table_says_when_a_commit_is_in_doubt() {
+    walk(Victim::StoreWriter, &IN_DOUBT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_is_answered_as_the_table_says_when_the_evaluator_dies() {
+    walk(Victim::PolicyEvaluator, &STEPS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_is_answered_as_the_table_says_when_the_executor_dies() {
+    walk(Victim::ToolExecutor, &STEPS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_is_answered_as_the_table_says_when_the_keeper_dies() {
+    walk(Victim::LeaseKeeper, &STEPS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_is_answered_as_the_table_says_when_the_waiter_dies() {
+    walk(Victim::ApprovalWaiter, &STEPS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_call_hears_of_its_approval_whoever_died_meanwhile() {
+    let victims = [
+        Victim::StoreWriter,
+        Victim::LeaseKeeper,
+        Victim::PolicyEvaluator,
+        Victim::ToolExecutor,
+        Victim::ApprovalWaiter,
+    ];
+    for victim in victims {
+        let scene = Scene::new().await;
+        for death in DEATHS {
+            scene.whole().await;
+            let run = RunId::from(format!("approved.{death:?}"));
+            let (_session, _, verdict) = scene.propose(Kind::Approved, &run).await.unwrap();
+            let approval = pending(verdict);
+            let (waiter, of, id) = (scene.process.tree().approval.clone(), run.clone(), approval.id.clone());
+            let held = tokio::spawn(async move { approval::wait(&waiter, &of, &id, SOON).await });
+            while scene.process.tree().observe().await.approval.is_none_or(|seen| seen.waiters == 0) {}
+            strike(scene.process.tree().clone(), victim, death).await;
+            scene.bench.approve(&approval);
+            assert!(held.await.unwrap(), "{victim:?} {death:?}: it was not told");
+            assert_eq!(scene.make_when_back(Kind::Approved, &run).await, Ending::Answered);
+            assert_eq!(scene.effects(&run), 1);
+        }
+        scene.bench.verify();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_the_tree_is_seen_and_the_call_in_flight_is_answered() {
+    for death in DEATHS {
+        let Scene { bench, process, tools, in_tool, in_policy, faults } = Scene::new().await;
+        let Process { running, gate, seen } = process;
+        let Running { tree, ended } = running;
+        let supervisor = tree.supervisor().clone();
+        let run = RunId::from("local.Supervisor");
+        in_tool.add(&run, async move {
+            match death {
+                Death::Panic => drop(supervisor.cast(supervisor::Msg::Fail(Failure::Panic))),
+                Death::Error => drop(supervisor.cast(supervisor::Msg::Fail(Failure::Error))),
+                Death::Kill => supervisor.kill(),
+            }
+            std::future::pending().await
+        });
+        let beginning = Beginning { pace: Pace::Effects, ..Beginning::default() };
+        let session = gate.begin_with(run.clone(), "g", limits(), beginning).await.unwrap();
+        let (step, _) = propose(&session, call("local", "{}")).await;
+        let answer = tokio::time::timeout(SOON, step.execute()).await.expect("an answer");
+        tokio::time::timeout(SOON, ended).await.expect("the tree has ended").unwrap();
+        assert_eq!(answer.unwrap().ending, Ending::NoAnswer);
+        // Nobody is left to record that, which is said at once; the next process finds the call executing.
+        let last = session.step().await.unwrap().unwrap();
+        let unrecorded = tokio::time::timeout(SOON, last.propose(Proposal::complete(""))).await;
+        let unrecorded = unrecorded.expect("an answer");
+        assert!(matches!(unrecorded, Err(SessionError::Unavailable(_))), "{unrecorded:?}");
+        drop((session, tree, gate, seen, tools, in_policy, faults));
+        assert_eq!(bench.steps(&run)[0].status, StepStatus::Executing);
+        bench.verify();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_dies_leaves_its_run_to_recovery_as_the_table_says() {
+    for point in [Point::Judging, Point::Starting, Point::Started, Point::Answered] {
+        let scene = Scene::new().await;
+        for kind in KINDS {
+            let name = format!("{}.{point:?}", format!("{kind:?}").to_lowercase());
+            let run = RunId::from(name.as_str());
+            scene.ready(kind, &run).await;
+            scene.process.tree().hooks.once(point, run.clone(), || async { panic!("the session dies") });
+            let answer = scene.make(kind, &run).await;
+            assert!(matches!(answer, Err(SessionError::Internal { .. })), "{name}: {answer:?}");
+
+            let sent = point == Point::Answered;
+            if matches!(point, Point::Judging | Point::Starting) {
+                // Nothing of it is recorded, and the next call is as the first.
+                assert_eq!(scene.make_when_back(kind, &run).await, Ending::Answered, "{name}");
+            } else if kind == Kind::Read {
+                scene.until(&run, |run, held| run.status == RunStatus::Running && !held).await;
+                assert_eq!(scene.bench.steps(&run)[0].status, StepStatus::Interrupted, "{name}");
+            } else {
+                scene.until(&run, |run, held| run.status == RunStatus::WaitingForApproval && !held).await;
+                let asked = scene.bench.approvals(&run).pop().unwrap();
+                assert!(asked.is_interruption(), "{name}");
+            }
+            let before = matches!(point, Point::Judging | Point::Starting);
+            assert_eq!(scene.effects(&run), usize::from(before || sent), "{name}");
+        }
+        scene.bench.verify();
+    }
+}
