@@ -84,18 +84,21 @@ fn show_files(world: &World, out: &mut dyn Write) -> io::Result<()> {
     let (folder, db, config) = (word(world.folder()), word(&world.database()), word(&world.config()));
     let (bold, dim) = (style::BOLD, style::DIM);
     writeln!(out, "\n{bold}The files are in {folder}{bold:#}")?;
-    for (command, what) in [
-        (format!("export HOLDPOINT_DB={db}"), ""),
+    let commands = [
+        (format!("export HOLDPOINT_DB={db}"), "so that the commands find the database"),
         ("holdpoint runs".to_owned(), "every call"),
         ("holdpoint show RUN".to_owned(), "one call, step by step"),
         ("holdpoint events RUN".to_owned(), "its part of the chain"),
-        ("holdpoint verify".to_owned(), "the whole chain"),
         ("holdpoint reject RUN".to_owned(), "answer the question that waits"),
+        ("holdpoint verify".to_owned(), "the whole chain"),
         (format!("holdpoint doctor --config {config}"), "everything that serving depends on"),
         (format!("cat {folder}/*/ledger"), "what was paid"),
+        (format!("cat {folder}/gate/proxy-*.log"), "what the gate told its operator"),
         (format!("rm -r {folder}"), "when you have seen enough"),
-    ] {
-        writeln!(out, "  {command:<34}{dim}  {what}{dim:#}")?;
+    ];
+    let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or_default();
+    for (command, what) in commands {
+        writeln!(out, "  {command:<width$}{dim}  {what}{dim:#}")?;
     }
     Ok(())
 }

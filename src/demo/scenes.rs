@@ -47,8 +47,7 @@ impl Story<'_> {
     async fn set_up(&mut self) -> Result<Host, Error> {
         self.teller
             .say(
-                "A payment server that moves no money, the real gate in front of it, and a scripted host in an agent's \
-                 place.",
+                "A fake payment server, the real gate in front of it, and a scripted host in place of an agent.",
             )
             .await?;
         self.teller
@@ -75,7 +74,7 @@ impl Story<'_> {
 
     async fn a_read_runs(&mut self, host: &mut Host) -> Result<(), Error> {
         self.teller.scene(1, "A read runs at once").await?;
-        let answer = self.call(host, "bank_balance", &json!({"account": "main"})).await?;
+        let answer = self.call(host, "bank_balance", &json!({"account": "main"}), "").await?;
         self.is_result(&answer, "account main holds")?;
         self.paid("bank", &[]).await
     }
@@ -83,7 +82,7 @@ impl Story<'_> {
     async fn a_payment_waits(&mut self, host: &mut Host) -> Result<(), Error> {
         self.teller.scene(2, "A payment waits for a person, and runs once").await?;
         let payment = json!({"to": "alice", "amount": 40});
-        let held = self.call(host, "bank_pay", &payment).await?;
+        let held = self.call(host, "bank_pay", &payment, "Nothing").await?;
         let approval = self.asks(&held, "PENDING_APPROVAL")?;
         ensure(held.took >= HOLD, || format!("the call was held for {:?}", held.took))?;
         self.paid("bank", &[]).await?;
@@ -92,14 +91,14 @@ impl Story<'_> {
         self.teller
             .line("", "An approval runs nothing by itself: the host makes the same call again.")
             .await?;
-        let answer = self.call(host, "bank_pay", &payment).await?;
+        let answer = self.call(host, "bank_pay", &payment, "").await?;
         self.is_result(&answer, "paid 40 to alice")?;
         self.paid("bank", &["40 to alice"]).await
     }
 
     async fn a_duplicate_is_refused(&mut self, host: &mut Host) -> Result<(), Error> {
         self.teller.scene(3, "The same payment again is a duplicate").await?;
-        let answer = self.call(host, "bank_pay", &json!({"amount": 40, "to": "alice"})).await?;
+        let answer = self.call(host, "bank_pay", &json!({"amount": 40, "to": "alice"}), "paid 40").await?;
         self.is_verdict(&answer, "DUPLICATE")?;
         ensure(answer.text.contains("paid 40 to alice"), || {
             format!("the duplicate does not tell what came of the payment: {}", answer.text)
@@ -113,15 +112,15 @@ impl Story<'_> {
         self.teller.line("", "First straight to the server, without a gate:").await?;
         let mut straight = self.world.host_of_server("straight").await?;
         self.lose_the_response(&mut straight, "pay", &payment).await?;
-        let answer = self.call(&mut straight, "pay", &payment).await?;
+        let answer = self.call(&mut straight, "pay", &payment, "").await?;
         self.is_result(&answer, "paid 7 to bob")?;
         self.paid("straight", &["7 to bob", "7 to bob"]).await?;
         straight.leave().await?;
         self.teller.line("", "Paid twice. Now the same through Holdpoint:").await?;
         self.lose_the_response(host, "petty_pay", &payment).await?;
-        let again = self.call(host, "petty_pay", &payment).await?;
+        let again = self.call(host, "petty_pay", &payment, "Nothing").await?;
         self.is_verdict(&again, "IN_PROGRESS")?;
-        let answer = self.call_while_in_progress(host, "petty_pay", &payment).await?;
+        let answer = self.call_while_in_progress(host, "petty_pay", &payment, "paid 7").await?;
         self.is_verdict(&answer, "DUPLICATE")?;
         ensure(answer.text.contains("paid 7 to bob"), || {
             format!("the lost response is not told: {}", answer.text)
@@ -142,26 +141,26 @@ impl Story<'_> {
         let server =
             server.ok_or_else(|| Error::NotAsTold("the payment server has no process".to_owned()))?;
         self.teller.line("", "The server has paid and not answered yet, and:").await?;
-        self.teller.line("kill", &format!("$ kill -9 {}    (holdpoint proxy)", host.process_id())).await?;
+        self.teller.line("crash", &format!("$ kill -9 {}    (holdpoint proxy)", host.process_id())).await?;
         drop(host);
         until("the end of the payment server", async || Ok((!is_running(server)).then_some(()))).await?;
         self.teller.found("", "No process is left: its servers ended with it.").await?;
         self.teller.line("host", "$ holdpoint proxy --config config.json").await?;
         let mut host = self.world.host_of_proxy().await?;
-        let answer = self.call(&mut host, "petty_pay", &payment).await?;
+        let answer = self.call(&mut host, "petty_pay", &payment, "Nothing").await?;
         self.is_verdict(&answer, "IN_PROGRESS")?;
         let lease = took(LEASE_TTL);
         self.teller
             .line("", &format!("The dead process's lease stands for {lease} from its last renewal."))
             .await?;
-        let answer = self.call_while_in_progress(&mut host, "petty_pay", &payment).await?;
+        let answer = self.call_while_in_progress(&mut host, "petty_pay", &payment, "Nothing").await?;
         let approval = self.asks(&answer, "INTERRUPTED")?;
         self.teller
-            .line("", "Nobody but a person can know. The operator looks at the bank's statement:")
+            .line("", "Only a person can find out. The operator looks at the bank's statement:")
             .await?;
         let note = "the statement shows it: it went through";
         self.decide("reject", &approval, Some(note)).await?;
-        let answer = self.call(&mut host, "petty_pay", &payment).await?;
+        let answer = self.call(&mut host, "petty_pay", &payment, note).await?;
         self.is_verdict(&answer, "REJECTED")?;
         ensure(answer.text.contains(note), || format!("the operator's note is not told: {}", answer.text))?;
         self.paid("petty", &["7 to bob", "15 to carol"]).await?;
@@ -178,33 +177,33 @@ impl Story<'_> {
         let server = before.process.filter(|id| is_running(*id));
         let server =
             server.ok_or_else(|| Error::NotAsTold("the payment server has no process".to_owned()))?;
-        self.teller.line("kill", &format!("$ kill -9 {server}    (petty's payment server)")).await?;
+        self.teller.line("crash", &format!("$ kill -9 {server}    (petty's payment server)")).await?;
         ensure(kill(server), || format!("process {server} can't be killed"))?;
         let answer = host.answer(sent).await?;
-        self.teller.answer(&answer).await?;
+        self.teller.answer(&answer, "approval").await?;
         self.asks(&answer, "UNKNOWN_OUTCOME")?;
         ensure(answer.took < AT_ONCE, || format!("the answer took {:?}", answer.took))?;
         self.paid("petty", &["7 to bob", "15 to carol", "5 to dave"]).await?;
         self.teller
             .line(
                 "",
-                "It may have been paid (it was), so nobody is told that it failed. Holdpoint starts the server again:",
+                "It may have been paid (it was), so nobody is told that it failed. The connection starts the server \
+                 again and checks its pins before it offers a tool:",
             )
             .await?;
-        let account = json!({"account": "petty cash"});
-        let answer = until("a server that answers again", async || {
-            let answer = host.call("petty_balance", &account).await?;
-            Ok((!answer.is_error).then_some(answer))
+        until("the server's second life", async || {
+            let after = self.world.server_seen("petty").await?;
+            let is_back =
+                after.restarts > before.restarts && after.is_ready && after.process != before.process;
+            Ok(is_back.then_some(()))
         })
         .await?;
-        self.announce("petty_balance", &account).await?;
-        self.teller.answer(&answer).await?;
+        let answer = self.call(host, "petty_balance", &json!({"account": "petty cash"}), "").await?;
         self.is_result(&answer, "account petty cash holds")?;
-        let after = self.world.server_seen("petty").await?;
-        ensure(after.restarts > before.restarts && after.process != before.process, || {
-            format!("the connection was {before:?} and is {after:?}")
-        })?;
-        let other = self.call(host, "petty_pay", &json!({"to": "erin", "amount": 3})).await?;
+        self.teller
+            .line("", "Reads go on; another payment by the same tool has to wait for the answer:")
+            .await?;
+        let other = self.call(host, "petty_pay", &json!({"to": "erin", "amount": 3}), "Nothing").await?;
         self.is_verdict(&other, "BLOCKED")?;
         self.paid("petty", &["7 to bob", "15 to carol", "5 to dave"]).await
     }
@@ -230,18 +229,24 @@ impl Story<'_> {
         self.teller
             .line(
                 "",
-                &format!("{total} calls are on record; one question waits for an operator: dave's payment."),
+                &format!("{total} runs are on record; one question waits for an operator: dave's payment."),
             )
             .await?;
         self.paid("bank", &["40 to alice"]).await?;
         self.paid("petty", &["7 to bob", "15 to carol", "5 to dave"]).await
     }
 
-    /// Makes a call that the teller announces, and tells its answer.
-    async fn call(&mut self, host: &mut Host, tool: &str, arguments: &Value) -> Result<Answer, Error> {
+    /// Makes a call that the teller announces, and tells its answer: of the gate's own, what has `words` in it.
+    async fn call(
+        &mut self,
+        host: &mut Host,
+        tool: &str,
+        arguments: &Value,
+        words: &str,
+    ) -> Result<Answer, Error> {
         self.announce(tool, arguments).await?;
         let answer = host.call(tool, arguments).await?;
-        self.teller.answer(&answer).await?;
+        self.teller.answer(&answer, words).await?;
         Ok(answer)
     }
 
@@ -255,6 +260,7 @@ impl Story<'_> {
         host: &mut Host,
         tool: &str,
         arguments: &Value,
+        words: &str,
     ) -> Result<Answer, Error> {
         let answer = until("an end of what is in progress", async || {
             let answer = host.call(tool, arguments).await?;
@@ -262,7 +268,7 @@ impl Story<'_> {
         })
         .await?;
         self.teller.line("host", "the same call, until it is no longer in progress").await?;
-        self.teller.answer(&answer).await?;
+        self.teller.answer(&answer, words).await?;
         Ok(answer)
     }
 
@@ -286,7 +292,7 @@ impl Story<'_> {
         let typed = format!("$ holdpoint {verdict} {run} --approval {approval} --by {OPERATOR}{noted}");
         self.teller.line("operator", &typed).await?;
         let decided = self.world.operate(&words).await?;
-        let expected = if verdict == "approve" { "granted" } else { "rejected" };
+        let expected = if verdict == "approve" { "approved" } else { "rejected" };
         let status = decided["approval"]["status"].as_str().unwrap_or_default();
         ensure(status.eq_ignore_ascii_case(expected), || format!("{verdict} left the approval {status:?}"))?;
         Ok(())

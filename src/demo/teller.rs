@@ -17,8 +17,8 @@ use crate::text::{Ui, line, style};
 const WIDTH: usize = 100;
 /// Columns of the word at the beginning of a line that says who speaks.
 const WHO_WIDTH: usize = 10;
-/// The most bytes of an answer: the first sentences say what became of the call.
-const ANSWER_BYTES_MAX: usize = 260;
+/// The most bytes of what is told of an answer.
+const ANSWER_BYTES_MAX: usize = 400;
 /// How long a line is left alone at a terminal.
 const LINE_PAUSE: Duration = Duration::from_millis(120);
 /// How long the end of a scene is left alone at a terminal.
@@ -62,8 +62,8 @@ impl<'a> Teller<'a> {
         self.styled(who, text, style::GOOD).await
     }
 
-    /// Tells what a host was answered.
-    pub(super) async fn answer(&mut self, answer: &Answer) -> io::Result<()> {
+    /// Tells what a host was answered: the first sentence, and those that have the words that matter in this scene.
+    pub(super) async fn answer(&mut self, answer: &Answer, words: &str) -> io::Result<()> {
         let style = match answer.verdict() {
             Some(("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME" | "BLOCKED", _)) => style::WAITS,
             Some(("IN_PROGRESS", _)) => style::MOVING,
@@ -71,10 +71,10 @@ impl<'a> Teller<'a> {
             None if answer.is_error => style::BAD,
             None => style::GOOD,
         };
-        let text = line(&answer.text, ANSWER_BYTES_MAX);
+        let text = line(&gist(&answer.text, words), ANSWER_BYTES_MAX);
         // Only the gate's own word carries the colour; a result does as a whole.
         let colored = answer.verdict().map_or(text.len(), |(word, _)| word.len().min(text.len()));
-        let text = format!("{text}  ({})", took(answer.took));
+        let text = format!("{text} ({})", took(answer.took));
         self.write("answer", &text, style, colored)?;
         self.pause(LINE_PAUSE).await
     }
@@ -111,10 +111,30 @@ impl<'a> Teller<'a> {
 /// A duration as a person says it.
 pub(super) fn took(duration: Duration) -> String {
     if duration < Duration::from_secs(1) {
-        format!("{} ms", duration.as_millis())
+        format!("{}ms", duration.as_millis())
     } else {
-        format!("{:.1} s", duration.as_secs_f64())
+        format!("{:.1}s", duration.as_secs_f64())
     }
+}
+
+/// The first sentence of a text and those that have `words` in them, with a mark where others are left out.
+fn gist(text: &str, words: &str) -> String {
+    let mut told = String::new();
+    let mut left_out = false;
+    for (number, sentence) in text.split_inclusive(". ").enumerate() {
+        if number > 0 && !sentence.contains(words) {
+            left_out = true;
+            continue;
+        }
+        if std::mem::take(&mut left_out) {
+            told.push_str("… ");
+        }
+        told.push_str(sentence);
+    }
+    if left_out {
+        told.push('…');
+    }
+    told
 }
 
 /// Breaks text between words. A longer word stays whole: it may be a command to be copied.
@@ -146,9 +166,17 @@ mod tests {
     }
 
     #[test]
+    fn the_gist_is_the_first_sentence_and_what_matters() {
+        let text = "BUSY: one. Two. Three has it. Four.";
+        assert_eq!(gist(text, "has it"), "BUSY: one. … Three has it. …");
+        assert_eq!(gist(text, "Four"), "BUSY: one. … Four.");
+        assert_eq!(gist("paid 1.50 to bob", "paid"), "paid 1.50 to bob");
+    }
+
+    #[test]
     fn a_duration_is_told_in_a_unit_that_fits() {
-        assert_eq!(took(Duration::from_micros(12_900)), "12 ms");
-        assert_eq!(took(Duration::from_millis(2_040)), "2.0 s");
+        assert_eq!(took(Duration::from_micros(12_900)), "12ms");
+        assert_eq!(took(Duration::from_millis(2_040)), "2.0s");
     }
 
     #[tokio::test]
@@ -157,12 +185,13 @@ mod tests {
         let mut ui = Ui::of_test(false, None, &out, &err);
         let mut teller = Teller::new(&mut ui);
         let text = format!("PENDING_APPROVAL: \x1b[2J {}", "word ".repeat(200));
-        teller.answer(&Answer { text, is_error: false, took: Duration::ZERO }).await.unwrap();
+        let answer = Answer { text, is_error: false, took: Duration::ZERO };
+        teller.answer(&answer, "word").await.unwrap();
         teller.line("host", "bank_pay").await.unwrap();
         let text = out.text();
         assert!(text.starts_with("   answer    PENDING_APPROVAL: \\x1b[2J word"), "{text}");
         assert!(text.lines().all(|line| line.width() <= WIDTH && line.starts_with("   ")), "{text}");
-        assert!(text.lines().count() < 6, "{text}");
-        assert!(text.ends_with("(0 ms)\n   host      bank_pay\n"), "{text}");
+        assert!(text.lines().count() < 8, "{text}");
+        assert!(text.ends_with("(0ms)\n   host      bank_pay\n"), "{text}");
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct ServerSeen {
     pub(super) process: Option<u32>,
     /// How often it was started again.
     pub(super) restarts: u64,
+    /// Whether calls are taken.
+    pub(super) is_ready: bool,
 }
 
 impl World {
@@ -194,7 +196,11 @@ impl World {
 fn seen_in(value: &Value, server: &str) -> Option<ServerSeen> {
     if value["server"] == server && value.get("restarts").is_some() {
         let process = value["pid"].as_u64().and_then(|id| u32::try_from(id).ok());
-        return Some(ServerSeen { process, restarts: value["restarts"].as_u64().unwrap_or_default() });
+        return Some(ServerSeen {
+            process,
+            restarts: value["restarts"].as_u64().unwrap_or_default(),
+            is_ready: value["state"] == "ready",
+        });
     }
     let members = value.as_object().into_iter().flat_map(|members| members.values());
     let items = value.as_array().into_iter().flatten();
@@ -326,10 +332,16 @@ mod tests {
 
     #[test]
     fn a_server_is_found_wherever_the_observations_have_it() {
-        let answer = json!({"servers": [{"server": "bank", "restarts": 0, "pid": 3},
-                                        {"server": "petty", "restarts": 2, "pid": null}]});
-        assert_eq!(seen_in(&answer, "bank"), Some(ServerSeen { process: Some(3), restarts: 0 }));
-        assert_eq!(seen_in(&answer, "petty"), Some(ServerSeen { process: None, restarts: 2 }));
+        let answer = json!({"servers": [{"server": "bank", "restarts": 0, "pid": 3, "state": "ready"},
+                                        {"server": "petty", "restarts": 2, "pid": null, "state": "down"}]});
+        assert_eq!(
+            seen_in(&answer, "bank"),
+            Some(ServerSeen { process: Some(3), restarts: 0, is_ready: true })
+        );
+        assert_eq!(
+            seen_in(&answer, "petty"),
+            Some(ServerSeen { process: None, restarts: 2, is_ready: false })
+        );
         assert_eq!(seen_in(&answer, "other"), None);
     }
 }
