@@ -20,9 +20,9 @@ const WHO_WIDTH: usize = 10;
 /// The most bytes of what is told of an answer.
 const ANSWER_BYTES_MAX: usize = 400;
 /// How long a line is left alone at a terminal.
-const LINE_PAUSE: Duration = Duration::from_millis(120);
+const LINE_PAUSE: Duration = Duration::from_millis(100);
 /// How long the end of a scene is left alone at a terminal.
-const SCENE_PAUSE: Duration = Duration::from_millis(700);
+const SCENE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Tells the story.
 pub(super) struct Teller<'a> {

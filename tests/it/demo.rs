@@ -1,5 +1,7 @@
 //! The demonstration, run as a person runs it: its exit status, its landmarks, and what it leaves behind.
 
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
