@@ -222,9 +222,12 @@ impl Opened {
         if let Some(Err(error)) = served {
             house.journal().line(&format!("the host's connection broke: {error}"));
         }
+        if is_lost {
+            // The servers ended with their supervisor, and nobody is left who could end them politely.
+            return Served::ActorsLost;
+        }
         house.close().await;
         match entrance.failure() {
-            _ if is_lost => Served::ActorsLost,
             Some(why) => Served::NothingOffered(why),
             None => Served::Ended,
         }
