@@ -85,8 +85,9 @@ def a_server_that_cannot_be_listed(root, way, *words):
     until("every server process to end", 10, lambda: not gate.processes())
 
 
-def a_server_that_spoils_its_answers(root, way, mutation, read):
-    """`mutation` and `read` are the prefixes that the calls may be answered with."""
+def a_server_that_spoils_its_answers(root, way, mutation):
+    """`mutation` is the prefixes that a mutation may be answered with. A read's answer may be the server's or an error; it is
+    UNAVAILABLE while the connection is being made anew, which is after an answer that could not be trusted."""
     gate = gate_with(root, way)
     host = gate.host()
     host.tools()
@@ -96,7 +97,7 @@ def a_server_that_spoils_its_answers(root, way, mutation, read):
     expect(time.monotonic() - began < 6, "the mutation must be answered in time", time.monotonic() - began)
     expect(acts(gate) == 1, "it must have run once", acts(gate))
     looked = host.call("odd_look", {"what": "badly"}, seconds=15)
-    expect(looked.prefix in read, "the read's answer", looked)
+    expect(looked.prefix in ("RESULT", "UNAVAILABLE"), "the read's answer", looked)
     well = lambda: host.call("odd_look", {"what": "well"}, seconds=15)
     until("the server to be usable again", 20, lambda: "done: look" in well().text)
     again = host.call("odd_act", {"what": "badly"}, seconds=15)
@@ -305,10 +306,11 @@ UNLISTED = {
     "too many tools": ("1000",),
     "same name twice": ("act",),
     "closes its output": (),
+    "garbage at once": (),
     "listing is an error": ("tools",),
 }
 KNOWN, LOST = ("RESULT",), ("UNKNOWN_OUTCOME",)
-# By the way of spoiling: what a mutation may be answered, and a read (whose lost answer is an error without a prefix).
+# By the way of spoiling: what a mutation may be answered.
 SPOILED = {
     "garbage before the answer": KNOWN + LOST, "answers twice": KNOWN, "answers another id": LOST, "answers a string id": LOST,
     "result and error": LOST, "key twice in the envelope": LOST, "not UTF-8": LOST, "content is a number": KNOWN + LOST + ("UNRECORDED",),
@@ -322,7 +324,7 @@ def scenes():
     for way, words in UNLISTED.items():
         found["server: " + way] = lambda root, way=way, words=words: a_server_that_cannot_be_listed(root, way, *words)
     for way, mutation in SPOILED.items():
-        found["server: " + way] = lambda root, w=way, m=mutation: a_server_that_spoils_its_answers(root, w, m, ("RESULT",))
+        found["server: " + way] = lambda root, w=way, m=mutation: a_server_that_spoils_its_answers(root, w, m)
     for scene in (a_host_that_sends_nonsense, a_megabyte_of_arguments, a_configuration_that_is_refused,
                   a_database_that_is_refused, a_database_that_another_process_locks, a_disk_that_is_full):
         found[scene.__name__.replace("_", " ")] = scene
