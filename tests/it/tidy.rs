@@ -243,8 +243,44 @@ fn every_test_that_the_conformance_table_names_exists() {
 }
 
 #[test]
-fn every_package_takes_the_workspace_lints() {
-    let packages = files(&["Cargo.toml"]).into_iter().filter(|manifest| manifest.text.contains("[package]"));
-    let lax = packages.filter(|manifest| !manifest.text.contains("[lints]\nworkspace = true"));
-    none(lax.map(|manifest| manifest.name).collect(), "a package takes the workspace's lints");
+fn every_package_takes_the_workspace_lints_and_uses_what_it_depends_on() {
+    let mut offences = Vec::new();
+    for manifest in files(&["Cargo.toml"]) {
+        if !manifest.text.contains("[package]") {
+            continue;
+        }
+        if !manifest.text.contains("[lints]\nworkspace = true") {
+            offences.push(format!("{} does not take the workspace's lints", manifest.name));
+        }
+        let folder = manifest.name.trim_end_matches("Cargo.toml").to_owned();
+        let inner = |name: &str| name.starts_with(&folder) && !name[folder.len()..].starts_with("actors/");
+        let inner_most =
+            |name: &str| inner(name) && !(folder == "actors/" && name.starts_with("actors/core/"));
+        let sources: String =
+            rust_files().into_iter().filter(|s| inner_most(&s.name)).map(|s| s.text).collect();
+        for dependency in dependencies(&manifest.text) {
+            let identifier = dependency.replace('-', "_");
+            if !sources.contains(&format!("{identifier}::"))
+                && !sources.contains(&format!("use {identifier}"))
+            {
+                offences.push(format!("{} depends on {dependency} and never names it", manifest.name));
+            }
+        }
+    }
+    none(offences, "a manifest says what is so");
+}
+
+/// Names under `[dependencies]` and `[dev-dependencies]`.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            inside = matches!(line, "[dependencies]" | "[dev-dependencies]");
+        } else if inside && line.contains('=') {
+            let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
+            found.push(name.to_owned());
+        }
+    }
+    found
 }
