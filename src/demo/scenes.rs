@@ -12,7 +12,7 @@ use super::teller::{Teller, took};
 use super::world::{HOLD, LEASE_TTL, World, until};
 
 /// How long the host of the fourth scene waits for an answer: less than the payment takes.
-const HOST_PATIENCE: Duration = Duration::from_secs(1);
+const HOST_PATIENCE: Duration = Duration::from_millis(500);
 /// How soon the gate answers a call whose server has died.
 const AT_ONCE: Duration = Duration::from_secs(5);
 /// Who decides in this story.

@@ -151,3 +151,31 @@ fn an_interrupt_stops_the_story_and_everything_that_it_started() {
         thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn a_payment_that_the_story_does_not_know_fails_it() {
+    let temporary = TempDir::new().unwrap();
+    let mut started = Started(demo(temporary.path(), &[]).spawn().unwrap());
+    let lines = BufReader::new(started.0.stdout.take().unwrap()).lines();
+    let mut told = lines.map(Result::unwrap);
+    told.find(|line| line.contains(TITLES[1])).unwrap();
+    let [folder] = entries(temporary.path()).try_into().unwrap();
+    let stolen = "{\"tool\":\"pay\",\"arguments\":{\"to\":\"mallory\",\"amount\":1}}\n";
+    fs::write(folder.join("bank/ledger"), stolen).unwrap();
+    assert!(!told.any(|line| line.contains(TITLES[2])), "the scene with the strange payment is the last");
+    assert_eq!(started.0.wait().unwrap().code(), Some(1));
+    let complaint = std::io::read_to_string(started.0.stderr.take().unwrap()).unwrap();
+    assert!(complaint.contains("error[demo.failed]: scene 2 did not happen as told"), "{complaint}");
+    assert!(complaint.contains("1 to mallory"), "{complaint}");
+    assert!(entries(temporary.path()).is_empty(), "{:?}", entries(temporary.path()));
+}
+
+#[test]
+fn a_story_that_cannot_begin_says_why() {
+    let temporary = TempDir::new().unwrap();
+    let output = demo(&temporary.path().join("missing"), &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert!(complaint.contains("the beginning did not happen as told"), "{complaint}");
+    assert!(complaint.contains("missing"), "{complaint}");
+}
