@@ -14,6 +14,7 @@
 //! answered with what is known of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::OwnedSemaphorePermit;
@@ -89,6 +90,8 @@ pub enum Msg {
     Close(RpcReplyPort<()>),
     /// News from the actor's own tasks.
     News(News),
+    /// A call has waited for its server as long as it may.
+    Impatient,
     /// Die, as a chaos test asks.
     #[cfg(feature = "faults")]
     Fault(Fault),
@@ -110,6 +113,18 @@ pub struct QueuedCall {
     request: CallRequest,
     reply: Reply,
     permit: OwnedSemaphorePermit,
+}
+
+/// How long a call waits for a server that is being connected again: a restart after a crash takes less, and a host
+/// that waits longer for *nothing was executed* is not served better.
+const RECONNECT_WAIT: Duration = Duration::from_secs(5);
+
+/// A call that came while its server was being connected again.
+#[derive(Debug)]
+struct Waiting {
+    call: QueuedCall,
+    until: Instant,
+    _alarm: Task,
 }
 
 /// What the actor's tasks tell it. Each names the attempt that it belongs to; news of an earlier one is dropped.
@@ -138,6 +153,8 @@ pub struct State {
     opening: Arc<OpeningDebug>,
     calls: JoinSet<()>,
     waiting_for_tools: Vec<RpcReplyPort<Result<Arc<Loaded>, String>>>,
+    /// In the order in which they came; bounded by the door.
+    waiting_calls: Vec<Waiting>,
     closing: Vec<RpcReplyPort<()>>,
     last_error: Option<String>,
     /// What earlier sessions counted.
@@ -192,6 +209,7 @@ impl Actor for McpConnection {
             opening,
             calls: JoinSet::new(),
             waiting_for_tools: Vec::new(),
+            waiting_calls: Vec::new(),
             closing: Vec::new(),
             last_error: None,
             earlier: transport::Tally::default(),
@@ -206,7 +224,8 @@ impl Actor for McpConnection {
     ) -> Result<(), ActorProcessingErr> {
         while state.calls.try_join_next().is_some() {}
         match message {
-            Msg::Call(call) => state.call(*call),
+            Msg::Call(call) => state.call(&myself, *call),
+            Msg::Impatient => state.refuse_waiting(Instant::now()),
             Msg::Tools(reply) => state.tools(reply),
             Msg::Observe(reply) => {
                 // Whoever asked may have stopped waiting.
@@ -230,26 +249,19 @@ impl State {
         &self.opening.0.spec.name
     }
 
-    fn call(&mut self, call: QueuedCall) {
-        let QueuedCall { request, mut reply, permit } = call;
-        if reply.caller_gone() {
+    fn call(&mut self, myself: &ActorRef<Msg>, call: QueuedCall) {
+        if call.reply.caller_gone() {
             return;
         }
         let session = match &self.phase {
             Phase::Ready { session, .. } => session,
-            Phase::Opening { .. } | Phase::Down { .. } => {
-                let why = match &self.last_error {
-                    Some(error) => format!("the server is not connected: {error}"),
-                    None => "the server is not connected yet".to_owned(),
-                };
-                let ending = reply.name().not_sent(why);
-                return reply.answer(ending);
-            }
+            Phase::Opening { .. } | Phase::Down { .. } => return self.wait(myself, call),
             Phase::Closing { .. } => {
-                let ending = reply.name().not_sent("the connection is closing");
-                return reply.answer(ending);
+                let ending = call.reply.name().not_sent("the connection is closing");
+                return call.reply.answer(ending);
             }
         };
+        let QueuedCall { request, mut reply, permit } = call;
         if !session.loaded.offered.contains(&request.tool) {
             let ending = reply.name().not_sent("no longer offered: it does not match its pin, or is gone");
             return reply.answer(ending);
@@ -265,6 +277,34 @@ impl State {
                     drop(permit);
                 });
             }
+        }
+    }
+
+    /// Keeps a call for a server that may soon be back. Nothing of it has left.
+    fn wait(&mut self, myself: &ActorRef<Msg>, call: QueuedCall) {
+        let until = Instant::now() + RECONNECT_WAIT.min(call.request.timeout);
+        let myself = myself.clone();
+        let alarm = Task(tokio::spawn(async move {
+            tokio::time::sleep_until(until).await;
+            // An actor that has ended has answered already.
+            myself.send_message(Msg::Impatient).ok();
+        }));
+        self.waiting_calls.push(Waiting { call, until, _alarm: alarm });
+        if let Phase::Down { retry, .. } = &self.phase {
+            let retry = *retry;
+            self.refuse_waiting(retry);
+        }
+    }
+
+    /// Refuses the calls that would have to wait past `moment`: the next that can be hoped for.
+    fn refuse_waiting(&mut self, moment: Instant) {
+        let why = match &self.last_error {
+            Some(error) => format!("the server is not connected: {error}"),
+            None => "the server is not connected yet".to_owned(),
+        };
+        for Waiting { call, .. } in self.waiting_calls.extract_if(.., |waiting| waiting.until <= moment) {
+            let ending = call.reply.name().not_sent(&why);
+            call.reply.answer(ending);
         }
     }
 
@@ -314,6 +354,9 @@ impl State {
         let watch = tell(myself, self.attempt, async move { Event::Lost(lost.await) });
         self.phase = Phase::Ready { session: Box::new(session), since: Instant::now(), _watch: watch };
         self.answer_waiting(&Ok(loaded));
+        for Waiting { call, .. } in std::mem::take(&mut self.waiting_calls) {
+            self.call(myself, call);
+        }
     }
 
     fn lost(&mut self, myself: &ActorRef<Msg>, why: &str) {
@@ -343,6 +386,7 @@ impl State {
         self.phase = Phase::Down { retry: Instant::now() + wait, _task: task };
         self.answer_waiting(&Err(error.clone()));
         self.last_error = Some(error);
+        self.refuse_waiting(Instant::now() + wait);
     }
 
     fn close(&mut self, myself: &ActorRef<Msg>, reply: RpcReplyPort<()>) {
@@ -365,6 +409,10 @@ impl State {
         }
         let error = format!("mcp: server {:?}: the connection is closing", self.server());
         self.answer_waiting(&Err(error));
+        for Waiting { call, .. } in self.waiting_calls.drain(..) {
+            let ending = call.reply.name().not_sent("the connection is closing");
+            call.reply.answer(ending);
+        }
     }
 
     fn answer_waiting(&mut self, answer: &Result<Arc<Loaded>, String>) {

@@ -61,6 +61,20 @@ async fn a_server_killed_from_outside_is_noticed_and_started_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_comes_while_the_server_is_started_again_is_answered_by_it() {
+    let connection = Connection::ready("normal").await;
+    let pids = connection.pids().await;
+    let server = rustix::process::Pid::from_raw(pids[0].cast_signed()).unwrap();
+    rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+    all_gone(&pids).await;
+    // One that meets the end itself is in doubt; the next waits for the new server.
+    if let CallEnding::NoAnswer { .. } = connection.call("echo", "{}").await {
+        answered(connection.call("echo", "{}").await);
+    }
+    connection.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_cannot_be_had_stays_down_and_says_so() {
     let connection = Connection::start(spec("die_at_start")).await;
     let seen =
