@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use holdpoint_core::across_calls::{Asked, Asking, Elsewhere, OpenCall, OpenCalls, OpenState, Own, View, decide};
+use holdpoint_core::across_calls::{
+    Asked, Asking, Elsewhere, OpenCall, OpenCalls, OpenState, Own, View, decide,
+};
 use holdpoint_core::approval::ApprovalStatus;
 use holdpoint_core::chain::{ChainedEvent, link};
 use holdpoint_core::hash::{request_key, sha256_hex};
@@ -26,7 +28,9 @@ const SMALL: &str =
 /// About eight kibibytes: an array of small objects, keys out of order.
 fn large() -> String {
     let items: Vec<String> = (0..100)
-        .map(|i| format!(r#"{{"to": "account-{i}", "amount": {i}.25, "currency": "EUR", "labels": ["a", "ü"]}}"#))
+        .map(|i| {
+            format!(r#"{{"to": "account-{i}", "amount": {i}.25, "currency": "EUR", "labels": ["a", "ü"]}}"#)
+        })
         .collect();
     format!("[{}]", items.join(", "))
 }

@@ -136,6 +136,12 @@ impl StoreClient {
         self.address.ask(within, Msg::Observe).await.ok()
     }
 
+    /// Holds the writer back before its next batch, or lets it go on. False when there is none.
+    #[cfg(any(test, feature = "faults"))]
+    pub async fn hold(&self, held: bool) -> bool {
+        self.address.ask(BEGUN, |reply| Msg::Hold(held, reply)).await.is_ok()
+    }
+
     /// Passes a barrier, trying writer after writer.
     async fn pass(&self, synced: bool, within: Duration) -> Result<Passed, NotApplied> {
         let mut address = self.address.cell();

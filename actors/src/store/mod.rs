@@ -77,6 +77,8 @@ pub use schema::Error as SchemaError;
 
 /// New intents stop below this many free bytes, so that the outcomes of calls in flight still fit.
 pub const FREE_MIN: u64 = 16 << 20;
+/// Items of one transaction. More would make the first ones wait without saving syncs.
+pub const BATCH_MAX: usize = 256;
 
 /// How a database is opened for writing.
 #[derive(Debug, Clone)]
@@ -89,6 +91,8 @@ pub struct Options {
     pub free_min: u64,
     /// The length that the log is given before anything is served; zero leaves it to grow.
     pub log_bytes: u64,
+    /// The most items of one transaction. One makes a commit of every change, which is what batching is measured against.
+    pub batch_max: usize,
     /// The wall clock that leases are stamped with and judged by.
     pub clock: Arc<dyn Clock>,
     /// Faults that a test has put in.
@@ -102,6 +106,7 @@ impl Default for Options {
             busy: BUSY,
             free_min: FREE_MIN,
             log_bytes: LOG_BYTES,
+            batch_max: BATCH_MAX,
             clock: Arc::new(WallClock),
             faults: Faults::default(),
         }

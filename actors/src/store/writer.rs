@@ -26,8 +26,6 @@ use super::room::Room;
 use super::{Options, StartError, open};
 use crate::clock;
 
-/// Items of one batch. More would make the first ones wait without saving syncs.
-const BATCH_MAX: usize = 256;
 /// How long a written commit may stay unsynced.
 const UNSYNCED_MAX: Duration = Duration::from_millis(100);
 /// How long nothing must come before the log is copied into the database.
@@ -164,10 +162,11 @@ impl Writer {
     }
 
     fn serve_until_closed(&mut self) -> rusqlite::Result<()> {
-        let mut items = Vec::with_capacity(BATCH_MAX);
+        let batch_max = self.options.batch_max.max(1);
+        let mut items = Vec::with_capacity(batch_max);
         loop {
             let before = clock::monotonic();
-            let taken = self.queue.take(&mut items, BATCH_MAX, self.next_timer(before));
+            let taken = self.queue.take(&mut items, batch_max, self.next_timer(before));
             let now = clock::monotonic();
             if now.duration_since(before) >= PAUSE {
                 self.unbroken_since = now;

@@ -8,6 +8,7 @@
 mod approvals;
 mod bench;
 mod chaos;
+mod counts;
 mod gate;
 mod interruption;
 mod lease;

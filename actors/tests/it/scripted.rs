@@ -51,7 +51,8 @@ impl Scripted {
     pub(crate) fn latched(name: &str, class: SideEffect) -> (Arc<Scripted>, Latch) {
         let latch = Latch::default();
         let inside = latch.clone();
-        let spec = ToolSpec { timeout: Duration::from_secs(60), ..spec(name, class) };
+        let terminal = name == "finish";
+        let spec = ToolSpec { timeout: Duration::from_secs(60), terminal, ..spec(name, class) };
         let tool = Scripted::with(spec, move |_| {
             let latch = inside.clone();
             Box::pin(async move {
