@@ -1,6 +1,7 @@
 //! The integration tests: one binary, so that the tree links once. Each module is a ring of its own.
 
 mod commands;
+mod counts;
 mod demo;
 mod proxy;
 mod tidy;
