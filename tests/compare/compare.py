@@ -70,8 +70,7 @@ def differences(a, b, path=""):
 
 
 def tell_all(program, names, root, jobs):
-    folder = os.path.join(root, "".join(c if c.isalnum() else "-" for c in program.name))
-    os.makedirs(folder)
+    folder = tempfile.mkdtemp(prefix=program.name.split(",")[0] + "-", dir=root)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         return dict(zip(names, pool.map(lambda name: tell(program, name, folder), names)))
 
