@@ -78,7 +78,9 @@ pub(crate) fn main() -> Exit {
             return problem.print().map_or(status, |()| status);
         }
     };
-    log_to_stderr();
+    // The demonstration breaks things on purpose and tells of each itself.
+    let level = if matches!(cli.command, Command::Demo(_)) { "off" } else { "warn" };
+    log_to_stderr(level);
     let mut ui = Ui::of_process(cli.json);
     let outcome = cli.run(&mut ui).and_then(|()| Ok(ui.flush()?));
     match outcome {
@@ -87,9 +89,9 @@ pub(crate) fn main() -> Exit {
     }
 }
 
-/// Sends logs to stderr; without `HOLDPOINT_LOG`, only what is wrong. What a server lives through is in its journal.
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("HOLDPOINT_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+/// Sends logs to stderr, at `level` without `HOLDPOINT_LOG`. What a server lives through is in its journal.
+fn log_to_stderr(level: &str) {
+    let filter = EnvFilter::try_from_env("HOLDPOINT_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -5,6 +5,7 @@
 //! Needs no network and no model. Everything that it starts ends with it, on every path: each process has an owner that
 //! ends it by its id, and dropping the story drops them all.
 
+mod actor;
 mod error;
 mod host;
 mod process;

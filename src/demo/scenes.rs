@@ -1,4 +1,4 @@
-//! The seven scenes. Each tells what happens and stops the story where it does not: answers are looked at, and then the
+//! The scenes. Each tells what happens and stops the story where it does not: answers are looked at, and then the
 //! ledger on disk, which has the last word.
 
 use std::time::Duration;
@@ -41,6 +41,8 @@ impl Story<'_> {
         *scene = 6;
         self.a_server_is_killed(&mut host).await?;
         *scene = 7;
+        self.an_actor_is_killed().await?;
+        *scene = 8;
         self.the_record_is_verified(host).await
     }
 
@@ -209,7 +211,7 @@ impl Story<'_> {
     }
 
     async fn the_record_is_verified(&mut self, host: Host) -> Result<(), Error> {
-        self.teller.scene(7, "The record is complete and unaltered").await?;
+        self.teller.scene(8, "The record is complete and unaltered").await?;
         let ended = host.leave().await?;
         ensure(ended.success(), || format!("the proxy ended with {ended}"))?;
         self.teller.line("operator", "$ holdpoint verify").await?;
@@ -299,7 +301,7 @@ impl Story<'_> {
     }
 
     /// Looks at a ledger, and tells what it says.
-    async fn paid(&mut self, server: &str, expected: &[&str]) -> Result<(), Error> {
+    pub(super) async fn paid(&mut self, server: &str, expected: &[&str]) -> Result<(), Error> {
         let paid = self.world.ledger(server).payments()?;
         ensure(paid == expected, || format!("{server}'s ledger has {paid:?}, and not {expected:?}"))?;
         let count = match paid.len() {

@@ -72,7 +72,7 @@ impl World {
         let exe = std::env::current_exe();
         let exe = exe.map_err(|source| Error::Process { who: "this program".to_owned(), source })?;
         let world = World { folder: Folder::make(keep)?, exe, proxies: 0 };
-        for name in ["gate", "bank", "petty", "straight"] {
+        for name in ["gate", "bank", "petty", "straight", "embedded"] {
             let path = world.path(name);
             private_folder().create(&path).map_err(|source| Error::File { path, source })?;
         }
@@ -103,7 +103,8 @@ impl World {
         })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A file of the story.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path.join(name)
     }
 
@@ -125,6 +126,11 @@ impl World {
     /// The ledger of a server.
     pub(super) fn ledger(&self, server: &str) -> Ledger {
         Ledger { path: self.path(server).join("ledger") }
+    }
+
+    /// The ledger's file.
+    pub(super) fn ledger_file(&self, server: &str) -> PathBuf {
+        self.ledger(server).path
     }
 
     fn log(&self, proxy: u32) -> PathBuf {
