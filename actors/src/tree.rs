@@ -3,7 +3,7 @@
 //! Owns the order in which children start: the store first, whoever asks after whoever is asked.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use ractor::{Actor, ActorRef};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use crate::approval::{self, ApprovalWaiter};
 use crate::clock::Clock;
 use crate::executor::{self, ToolExecutor};
 use crate::faults::Hooks;
-use crate::lease::{self, LeaseKeeper, LiveSessions, Recover};
+use crate::lease::{self, LeaseKeeper, LiveSessions};
 use crate::policy::{self, EVALUATIONS_MAX, Policy, PolicyEvaluator};
 use crate::store::{self, StoreClient, StoreWriter};
 use crate::supervisor::{self, ChildObservation, ChildSpec, Supervisor};
@@ -39,7 +39,6 @@ pub struct Tree {
     pub wall: Arc<dyn Clock>,
     /// What tests let happen in the middle of a call.
     pub hooks: Hooks,
-    recover: Arc<OnceLock<Arc<dyn Recover>>>,
     supervisor: ActorRef<supervisor::Msg>,
 }
 
@@ -110,13 +109,8 @@ impl Tree {
         let wall = Arc::clone(&spec.store.clock);
         let writer = store::Arguments::open(&spec.database, spec.store)?;
         let store = StoreClient::new(store_address, &writer);
-        let sessions = LiveSessions::default();
-        let recover = Arc::new(OnceLock::new());
-        let leases = lease::Arguments {
-            sessions: sessions.clone(),
-            store: store.clone(),
-            recover: Arc::clone(&recover),
-        };
+        let sessions = LiveSessions::new(lease_address.clone());
+        let leases = lease::Arguments { sessions: sessions.clone(), store: store.clone() };
         let waits = approval::Arguments {
             store: store.clone(),
             database: spec.database.clone(),
@@ -145,17 +139,9 @@ impl Tree {
             sessions,
             wall,
             hooks: Hooks::default(),
-            recover,
             supervisor,
         };
         Ok(Running { tree, ended })
-    }
-
-    /// Names who recovers the runs of lost sessions; the first to be named stays.
-    pub fn recover_with(&self, recover: Arc<dyn Recover>) {
-        if self.recover.set(recover).is_err() {
-            tracing::debug!("lost sessions are recovered by whoever was named first");
-        }
     }
 
     /// Starts one more child under the supervisor.

@@ -113,6 +113,15 @@ pub struct Event {
 }
 
 impl NewEvent {
+    /// Whether a stored event is this one.
+    pub fn is_stored_as(&self, event: &Event) -> bool {
+        event.run_id == self.run_id
+            && event.step_id == self.step_id.as_ref().map_or("", StepId::as_str)
+            && event.at == Some(self.at)
+            && event.kind == self.kind.as_str()
+            && event.payload == self.payload
+    }
+
     fn of_run(run: &Run, at: UnixNanos, kind: EventKind, payload: ObjectWriter) -> NewEvent {
         NewEvent { run_id: run.id.clone(), step_id: None, at, kind, payload: payload.finish() }
     }

@@ -1,8 +1,9 @@
 //! `LeaseKeeper`: renews the leases of live sessions, and has the runs of lost ones recovered.
 //!
 //! Owns the deadlines of runs held by live sessions. A session registers in [`LiveSessions`], which outlives the actor:
-//! a restarted keeper asks it who is there, and who has gone meanwhile. A renewal that is refused loses the fence, and the session stops before
-//! its next effect; one that merely fails is tried again, and the fence closes by itself when the time runs out.
+//! a restarted keeper asks it who is there, and who has gone meanwhile. A renewal that is refused loses the fence, and
+//! the session stops before its next effect; one that merely fails is tried again, and the fence closes by itself when
+//! the time runs out.
 
 mod fence;
 
@@ -28,14 +29,17 @@ use crate::store::{ApplyError, Lane, StoreClient};
 pub const TTL_MIN: Duration = Duration::from_secs(3);
 
 /// The sessions that live in this process, by their lease's owner.
-#[derive(Debug, Clone, Default)]
-pub struct LiveSessions(Arc<Mutex<Sessions>>);
+#[derive(Debug, Clone)]
+pub struct LiveSessions {
+    sessions: Arc<Mutex<Sessions>>,
+    keeper: Address<Msg>,
+}
 
 #[derive(Debug, Default)]
 struct Sessions {
     live: HashMap<LeaseOwner, Live>,
     /// Gone without giving their lease up, and not taken notice of yet.
-    lost: Vec<(RunId, LeaseOwner)>,
+    lost: Vec<(LeaseOwner, Live)>,
 }
 
 #[derive(Debug, Clone)]
@@ -43,12 +47,18 @@ struct Live {
     run: RunId,
     ttl: Duration,
     fence: Fence,
+    recover: Arc<dyn Recover>,
 }
 
 impl LiveSessions {
+    /// None yet. Whoever is found at `keeper` is told of changes.
+    pub fn new(keeper: Address<Msg>) -> LiveSessions {
+        LiveSessions { sessions: Arc::default(), keeper }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
-        lock(&self.0).live.len()
+        lock(&self.sessions).live.len()
     }
 
     /// Whether there is none.
@@ -57,7 +67,7 @@ impl LiveSessions {
     }
 
     fn due(&self) -> Vec<(RunId, LeaseTerms, Fence)> {
-        lock(&self.0)
+        lock(&self.sessions)
             .live
             .iter()
             .filter(|(_, live)| live.fence.age() >= live.ttl / 3)
@@ -71,28 +81,26 @@ impl LiveSessions {
 /// A session's hold on its run. Dropped unreleased, it has the run recovered.
 #[derive(Debug)]
 pub struct LeaseGuard {
-    run: RunId,
     owner: LeaseOwner,
     fence: Fence,
     sessions: LiveSessions,
-    keeper: Address<Msg>,
-    released: bool,
 }
 
 impl LeaseGuard {
-    /// Registers a session that has just taken the lease of `run`, stamped at `stamped_at`.
+    /// Registers a session that has just taken the lease of `run`, stamped at `stamped_at`. Should it be lost,
+    /// `recover` looks after the run.
     pub fn hold(
         run: RunId,
         terms: &LeaseTerms,
         stamped_at: std::time::Instant,
+        recover: Arc<dyn Recover>,
         sessions: LiveSessions,
-        keeper: Address<Msg>,
     ) -> LeaseGuard {
-        let fence = Fence::stamped(stamped_at, terms.ttl);
-        let live = Live { run: run.clone(), ttl: terms.ttl, fence: fence.clone() };
-        lock(&sessions.0).live.insert(terms.owner.clone(), live);
-        keeper.tell(Msg::Wake);
-        LeaseGuard { run, owner: terms.owner.clone(), fence, sessions, keeper, released: false }
+        let (owner, fence) = (terms.owner.clone(), Fence::stamped(stamped_at, terms.ttl));
+        let live = Live { run, ttl: terms.ttl, fence: fence.clone(), recover };
+        lock(&sessions.sessions).live.insert(owner.clone(), live);
+        sessions.keeper.tell(Msg::Wake);
+        LeaseGuard { owner, fence, sessions }
     }
 
     /// What must hold before an effect leaves.
@@ -102,20 +110,19 @@ impl LeaseGuard {
 
     /// Forgets the hold: the run was paused, ended or given up in a commit.
     pub fn release(&mut self) {
-        self.released = true;
-        lock(&self.sessions.0).live.remove(&self.owner);
+        lock(&self.sessions.sessions).live.remove(&self.owner);
     }
 }
 
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        let mut sessions = lock(&self.sessions.0);
-        sessions.live.remove(&self.owner);
-        if !self.released {
+        let mut sessions = lock(&self.sessions.sessions);
+        // One that was released is not there any more.
+        if let Some(live) = sessions.live.remove(&self.owner) {
             // Left where the next keeper finds it, should this one be down.
-            sessions.lost.push((self.run.clone(), self.owner.clone()));
+            sessions.lost.push((self.owner.clone(), live));
             drop(sessions);
-            self.keeper.tell(Msg::Wake);
+            self.sessions.keeper.tell(Msg::Wake);
         }
     }
 }
@@ -161,8 +168,6 @@ pub struct Arguments {
     pub sessions: LiveSessions,
     /// The store.
     pub store: StoreClient,
-    /// Who recovers.
-    pub recover: Arc<std::sync::OnceLock<Arc<dyn Recover>>>,
 }
 
 impl fmt::Debug for Arguments {
@@ -220,8 +225,8 @@ impl Actor for LeaseKeeper {
 
 impl State {
     fn recover_lost(&mut self) {
-        let Some(recover) = self.arguments.recover.get() else { return };
-        for (run, owner) in std::mem::take(&mut lock(&self.arguments.sessions.0).lost) {
+        let lost = std::mem::take(&mut lock(&self.arguments.sessions.sessions).lost);
+        for (owner, Live { run, recover, .. }) in lost {
             self.lost += 1;
             tracing::warn!(%run, "a session was lost; its run is recovered");
             recover.recover(run, owner);
@@ -233,7 +238,7 @@ impl State {
         if self.ticking {
             return;
         }
-        let shortest = lock(&self.arguments.sessions.0).live.values().map(|live| live.ttl).min();
+        let shortest = lock(&self.arguments.sessions.sessions).live.values().map(|live| live.ttl).min();
         if let Some(ttl) = shortest {
             self.ticking = true;
             // Six looks in a lifetime: a lease older than a third of it is renewed at the next look, so before half.

@@ -4,6 +4,7 @@
 //! again) and *in doubt* (settled here by a read behind the writer's restart, before anybody is told anything).
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Instant;
 
 use holdpoint_core::event::Event;
@@ -186,6 +187,7 @@ impl Core {
                     match (found, lane) {
                         (Ok(true), _) => {
                             self.committed(sent);
+                            self.tell_later(&transition).await;
                             return Ok(Committed::FoundLater);
                         }
                         (Ok(false), Lane::Intent) => {
@@ -216,8 +218,8 @@ impl Core {
                     self.ledger.run().id.clone(),
                     self.ledger.terms(),
                     stamped_at,
+                    Arc::clone(&self.shared.recover),
                     self.shared.tree.sessions.clone(),
-                    self.shared.tree.lease.clone(),
                 ));
             }
             Some(guard) if !running => {
@@ -229,7 +231,7 @@ impl Core {
     }
 
     /// Tells the observer. What it makes of an event changes nothing here, not even by a panic.
-    fn tell(&self, events: &[Event]) {
+    pub(super) fn tell(&self, events: &[Event]) {
         let Some(observer) = &self.shared.observer else { return };
         for event in events {
             let told = std::panic::catch_unwind(AssertUnwindSafe(|| observer.committed(event)));
@@ -237,6 +239,23 @@ impl Core {
                 let text = crate::panic_text(&*panic);
                 tracing::error!(seq = event.seq, %text, "an observer panicked");
             }
+        }
+    }
+
+    /// Tells the observer what a commit wrote whose reply was lost: it is read back from the record.
+    async fn tell_later(&self, transition: &Transition) {
+        if self.shared.observer.is_none() {
+            return;
+        }
+        let (run, wanted) = (transition.run_id.clone(), transition.events.clone());
+        let read = self.shared.tree.store.read(move |reader| {
+            let mut events = reader.events(&run)?;
+            events.retain(|event| wanted.iter().any(|new| new.is_stored_as(event)));
+            Ok(events)
+        });
+        match read.await {
+            Ok(events) => self.tell(&events),
+            Err(error) => tracing::warn!(%error, "an observer was not told of events"),
         }
     }
 

@@ -27,8 +27,8 @@ impl Core {
                 Err(stop) => self.stopped(stop),
             };
         if let Some(mut guard) = self.guard.take() {
-            self.give_up().await;
             guard.release();
+            self.give_up().await;
         }
         self.over.get_or_insert(SessionError::Closed { run, why: String::new() });
         self.claim = None;
@@ -74,7 +74,10 @@ impl Core {
         let run = self.run_id();
         self.claim = None;
         self.permit = None;
-        // A hold that was not given up in a commit is one to recover from.
+        if let (Stop::Ended(_) | Stop::Cancelled(_), Some(guard)) = (&stop, &mut self.guard) {
+            guard.release();
+        }
+        // A hold that is neither given up nor void is one to recover from.
         self.guard = None;
         let (over, error) = match stop {
             Stop::Ended(now) | Stop::Cancelled(now) => {

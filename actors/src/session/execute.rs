@@ -171,8 +171,11 @@ impl Core {
     /// The run was cancelled while its tool ran: the outcome goes on the record all the same.
     pub(super) async fn record_late(&self, deferred: &Deferred) {
         let late = ledger::late_outcome(&deferred.step, &deferred.observation, self.shared.clock.now());
-        if let Err(error) = self.shared.tree.store.apply(Lane::Outcome, late).await {
-            tracing::warn!(run = %self.run_id(), %error, "a late outcome could not be recorded");
+        match self.shared.tree.store.apply(Lane::Outcome, late).await {
+            Ok(applied) => self.tell(&applied.events),
+            Err(error) => {
+                tracing::warn!(run = %self.run_id(), %error, "a late outcome could not be recorded");
+            }
         }
     }
 }

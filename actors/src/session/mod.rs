@@ -236,6 +236,7 @@ pub(crate) struct Shared {
     lease_ttl: Duration,
     owner_prefix: String,
     claims: Mutex<HashSet<RunId>>,
+    recover: Arc<dyn Recover>,
 }
 
 impl fmt::Debug for Shared {
@@ -251,7 +252,7 @@ impl fmt::Debug for Gate {
 }
 
 impl Gate {
-    /// Checks the tools and the policy, and takes over the recovery of lost sessions.
+    /// Checks the tools and the policy.
     ///
     /// # Errors
     /// The first tool that is unusable, and why.
@@ -265,7 +266,8 @@ impl Gate {
         }
         let registry = Registry::of(spec.tools)?;
         let nonce = twelve(&spec.mint.id());
-        let gate = Gate(Arc::new(Shared {
+        Ok(Gate(Arc::new_cyclic(|shared| Shared {
+            recover: Arc::new(Recoverer(shared.clone())),
             registry,
             policy_id: policy_id.filter(|id| !id.is_empty()).map(PolicyId::from),
             reconcile: spec.reconcile,
@@ -276,10 +278,8 @@ impl Gate {
             lease_ttl: spec.lease_ttl,
             owner_prefix: format!("{}:{nonce}", spec.lease_label),
             claims: Mutex::new(HashSet::new()),
-            tree: tree.clone(),
-        }));
-        tree.recover_with(Arc::new(Recoverer(Arc::downgrade(&gate.0))));
-        Ok(gate)
+            tree,
+        })))
     }
 
     /// Begins a run under an id of the caller's, and opens a session on it.

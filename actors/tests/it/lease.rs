@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use holdpoint_actors::clock::Clock;
+use holdpoint_actors::executor::Tool;
 use holdpoint_actors::faults::{Failure, Point};
 use holdpoint_actors::lease;
-use holdpoint_actors::session::{Observer, Reconcile, Reconciliation, Session, SessionError};
+use holdpoint_actors::session::{Gate, GateSpec, Observer, Reconcile, Reconciliation, Session, SessionError};
 use holdpoint_actors::store::Options;
 use holdpoint_core::approval::INTERRUPTED_SIDE_EFFECT;
 use holdpoint_core::decision::Proposal;
@@ -217,7 +219,7 @@ async fn a_session_that_finds_another_owner_leaves_its_step_to_them() {
 async fn a_long_call_keeps_its_lease() {
     let bench = Bench::new();
     let (work, latch) = Scripted::latched("work", SideEffect::LocalMutation);
-    let short = |spec: &mut holdpoint_actors::session::GateSpec| spec.lease_ttl = lease::TTL_MIN;
+    let short = |spec: &mut GateSpec| spec.lease_ttl = lease::TTL_MIN;
     let one = bench.process_with(std::slice::from_ref(&work), by_class(), Options::default(), short).await;
     let two = bench.process(std::slice::from_ref(&work), by_class()).await;
     let session = one.begin().await;
@@ -245,7 +247,7 @@ async fn a_long_call_keeps_its_lease() {
 async fn a_renewal_that_is_refused_stops_the_session_before_its_next_effect() {
     let bench = Bench::new();
     let tools = tools();
-    let short = |spec: &mut holdpoint_actors::session::GateSpec| spec.lease_ttl = lease::TTL_MIN;
+    let short = |spec: &mut GateSpec| spec.lease_ttl = lease::TTL_MIN;
     let process = bench.process_with(&tools, by_class(), Options::default(), short).await;
     let session = process.begin().await;
     let (step, _) = propose(&session, call("write", "{}")).await;
@@ -406,5 +408,23 @@ async fn an_observer_that_panics_changes_nothing() {
         RunStatus::Completed,
         Reason::GoalCompleted,
     );
+    bench.verify();
+}
+
+#[tokio::test]
+async fn a_lost_sessions_run_is_recovered_by_the_gate_that_knows_its_tools() {
+    let bench = Bench::new();
+    let process = bench.process(&[], by_class()).await;
+    let (work, latch) = Scripted::latched("work", SideEffect::ReadOnly);
+    let mut spec = GateSpec::new(by_class(), vec![work as Arc<dyn Tool>]);
+    spec.clock = Arc::clone(&bench.clock) as Arc<dyn Clock>;
+    let second = Gate::new(process.tree().clone(), spec).unwrap();
+    let session = second.begin(r(), "g", limits()).await.unwrap();
+    process.tree().hooks.once(Point::Answered, r(), || async { panic!("a bug in the session") });
+    let (step, _) = propose(&session, call("work", "{}")).await;
+    latch.release();
+    assert!(step.execute().await.is_err());
+    until_run(&bench, |status, held| status == RunStatus::Running && !held).await;
+    assert!(bench.kinds(&r()).ends_with("step.interrupted run.resumed"), "{}", bench.kinds(&r()));
     bench.verify();
 }

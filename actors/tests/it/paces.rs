@@ -190,3 +190,24 @@ async fn a_takeover_at_the_faster_pace_is_one_commit_with_what_follows() {
     assert_eq!((after.applied - before.applied, after.synced_commits - before.synced_commits), (2, 2));
     bench.verify();
 }
+
+#[tokio::test]
+async fn an_outcome_that_waited_for_its_commit_is_late_when_a_person_was_faster() {
+    let bench = Bench::new();
+    let process = bench.process(&tools(), by_class()).await;
+    let session = begin(&process, Pace::Effects, limits()).await;
+    act(&session, call("write", "{\"n\":1}")).await;
+    bench.cancel(&r());
+    is(
+        &ended(propose(&session, Proposal::complete("")).await.1),
+        RunStatus::Cancelled,
+        Reason::OperatorCancelled,
+    );
+    let late = bench.events(&r()).pop().unwrap();
+    assert_eq!(late.kind, "step.tool_finished");
+    assert!(late.payload.contains("\"late\":true") && late.payload.contains("{\"n\":1}"), "{}", late.payload);
+    assert_eq!(process.seen.events().last(), Some(&late));
+    assert_eq!(bench.steps(&r()).len(), 1, "what came after it is not recorded");
+    assert!(process.tree().sessions.is_empty());
+    bench.verify();
+}

@@ -1,5 +1,7 @@
 //! What the record keeps so that a decision can be judged again: specs, hashes, the chain.
 
+use holdpoint_actors::store::Options;
+use holdpoint_actors::store::faults::{Act, Point};
 use holdpoint_core::hash::sha256_hex;
 use holdpoint_core::tool::{SideEffect, ToolSpec};
 
@@ -80,4 +82,24 @@ async fn programs_that_write_at_the_same_time_extend_one_chain() {
     let head = bench.operator().read(|reader| reader.head()).unwrap();
     assert_eq!(head.seq, 12 * 12, "none is lost and none is written twice");
     bench.verify();
+}
+
+#[tokio::test]
+async fn an_observer_is_told_of_a_commit_whose_reply_was_lost() {
+    for act in [Act::Panic, Act::SyncFails] {
+        let bench = Bench::new();
+        let options = Options::default();
+        let faults = options.faults.clone();
+        let process = bench.process_with(&tools(), by_class(), options, |_| {}).await;
+        faults.add(Point::Answer, act);
+        let session = process.begin().await;
+        faults.add(Point::Answer, act);
+        let step = session.step().await.unwrap().unwrap();
+        faults.add(Point::Answer, act);
+        let last = step.propose(call("wipe", "{}")).await.unwrap();
+        denied(last);
+        assert_eq!(faults.left(), 0);
+        assert_eq!(process.seen.events(), bench.events(&r()), "each once, in order");
+        bench.verify();
+    }
 }
