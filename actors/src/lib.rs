@@ -4,6 +4,11 @@
 //! actors are caches: one that dies is restarted from its arguments and the disk. Start reading at [`session`], which
 //! tells the story of one call from top to bottom.
 
+#[cfg(not(unix))]
+compile_error!(
+    "Holdpoint needs Unix file modes and process groups: build it on Linux (supported), or its core and store on macOS"
+);
+
 pub mod address;
 pub mod approval;
 pub mod clock;
