@@ -6,6 +6,7 @@
 //! show a call twice that nobody allowed twice.
 
 mod scene;
+mod soak;
 mod table;
 
 use std::time::Duration;
@@ -105,7 +106,7 @@ async fn a_held_call_hears_of_its_approval_whoever_died_meanwhile() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_the_tree_is_seen_and_the_call_in_flight_is_answered() {
     for death in DEATHS {
-        let Scene { bench, process, tools, in_tool, in_policy, faults } = Scene::new().await;
+        let Scene { bench, process, tools, in_tool, in_policy, faults, slow: _ } = Scene::new().await;
         let Process { running, gate, seen } = process;
         let Running { tree, ended } = running;
         let supervisor = tree.supervisor().clone();

@@ -1,6 +1,7 @@
 //! A tree on which calls are made while its actors die.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,10 +34,17 @@ use super::table::{Came, Death, Kind, Step, Victim, expected};
 
 pub(super) async fn die<M: ractor::Message>(address: &Address<M>, death: Death, fail: fn(Failure) -> M) {
     let actor: ActorRef<M> = address.find(SOON).await.expect("an actor to kill");
-    match death {
-        Death::Panic => assert!(actor.cast(fail(Failure::Panic)).is_ok()),
-        Death::Error => assert!(actor.cast(fail(Failure::Error)).is_ok()),
-        Death::Kill => actor.kill(),
+    let told = match death {
+        Death::Panic => actor.cast(fail(Failure::Panic)),
+        Death::Error => actor.cast(fail(Failure::Error)),
+        Death::Kill => {
+            actor.kill();
+            Ok(())
+        }
+    };
+    // One that can't be told is dead already.
+    if told.is_err() {
+        return;
     }
     actor.wait(Some(SOON)).await.expect("it dies");
 }
@@ -105,6 +113,8 @@ pub(super) struct Scene {
     pub(super) faults: faults::Faults,
     pub(super) in_policy: Armed,
     pub(super) in_tool: Armed,
+    /// How often a tool yields before it answers.
+    pub(super) slow: Arc<AtomicUsize>,
 }
 
 impl Scene {
@@ -115,14 +125,18 @@ impl Scene {
             ("local", SideEffect::LocalMutation),
             ("remote", SideEffect::RemoteMutation),
         ];
+        let slow = Arc::new(AtomicUsize::new(0));
         let tools: Vec<_> = classes
             .into_iter()
             .map(|(name, class)| {
-                let armed = in_tool.clone();
+                let (armed, slow) = (in_tool.clone(), Arc::clone(&slow));
                 Scripted::with(spec(name, class), move |call| {
-                    let armed = armed.clone();
+                    let (armed, slow) = (armed.clone(), Arc::clone(&slow));
                     Box::pin(async move {
                         armed.meet(&call.run_id).await;
+                        for _ in 0..slow.load(Ordering::Acquire) {
+                            tokio::task::yield_now().await;
+                        }
                         Ok(ToolOutput::new("{\"done\":true}", "done"))
                     })
                 })
@@ -131,13 +145,19 @@ impl Scene {
         let options = Options::default();
         let faults = options.faults.clone();
         let process = bench.process_with(&tools, Arc::new(ByName(in_policy.clone())), options, |_| {}).await;
-        Scene { bench, process, tools, faults, in_policy, in_tool }
+        Scene { bench, process, tools, faults, in_policy, in_tool, slow }
     }
 
     /// How often a run's step has reached the world.
     pub(super) fn effects(&self, run: &RunId) -> usize {
         let calls = self.tools.iter().flat_map(|tool| tool.call_ids());
         calls.filter(|(of, _)| of == run.as_str()).count()
+    }
+
+    /// How often a step has reached the world.
+    pub(super) fn effects_of(&self, step: &StepId) -> usize {
+        let calls = self.tools.iter().flat_map(|tool| tool.call_ids());
+        calls.filter(|(_, of)| of == step.as_str()).count()
     }
 
     /// Readies a call of `kind`: what a person must have said is said.
