@@ -533,7 +533,7 @@ fn last_args(steps: &[Step]) -> Json {
 /// When the end could not be recorded, nor what it ends.
 pub(super) async fn finish(session: &Session, why: &str) -> Result<(), SessionError> {
     let ended = async {
-        if session.is_done().await {
+        if session.done().await {
             return Ok(());
         }
         let Some(step) = session.step().await? else { return Ok(()) };

@@ -115,7 +115,7 @@ impl Session {
     }
 
     /// Whether the session is over and every further call fails.
-    pub async fn is_done(&self) -> bool {
+    pub async fn done(&self) -> bool {
         self.core.lock().await.is_over()
     }
 

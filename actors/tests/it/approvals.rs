@@ -293,7 +293,7 @@ async fn a_grants_age_is_judged_again_at_the_moment_of_execution() {
     assert!(matches!(&refused, Err(SessionError::ApprovalExpired(id)) if *id == approval.id), "{refused:?}");
     is(&session.run().await, RunStatus::Cancelled, Reason::ApprovalExpired);
     is(&bench.run(&r()), RunStatus::Cancelled, Reason::ApprovalExpired);
-    assert!(session.is_done().await);
+    assert!(session.done().await);
     is_closed(session.step().await);
     assert_eq!(tools[2].calls(), 0);
     bench.verify();

@@ -37,7 +37,7 @@ async fn a_paused_session_refuses_every_further_call() {
     let session = process.begin().await;
     let (step, verdict) = propose(&session, call("push", "{\"n\":7}")).await;
     pending(verdict);
-    assert!(session.is_done().await && session.current().await.is_none());
+    assert!(session.done().await && session.current().await.is_none());
     let before = bench.rows(&r());
     is_run_state(session.step().await);
     is_run_state(step.propose(call("read", "{}")).await);
@@ -106,7 +106,7 @@ async fn misuse_is_refused_and_changes_nothing() {
     is_closed(step.propose(call("read", "{\"n\":3}")).await);
     is_closed(step.execute().await);
     is_closed(step.fail("x").await);
-    assert!(session.is_done().await);
+    assert!(session.done().await);
     bench.verify();
 }
 

@@ -133,7 +133,7 @@ async fn a_terminal_tools_success_completes_the_run_in_the_same_commit() {
     let (step, _) = propose(&session, call("finish", "{\"n\":1}")).await;
     let before = process.counts().await;
     let executed = step.execute().await.unwrap();
-    assert!(executed.run_over && session.is_done().await);
+    assert!(executed.run_over && session.done().await);
     let run = bench.run(&r());
     is(&run, RunStatus::Completed, Reason::GoalCompleted);
     assert_eq!(run.result, Some(Json::trusted("{\"n\":1}")));
@@ -152,7 +152,7 @@ async fn a_failure_of_a_terminal_tool_completes_nothing() {
     let process = bench.process(&[finish], by_class()).await;
     let session = process.begin().await;
     let observation = act(&session, call("finish", "{}")).await;
-    assert_eq!((observation.kind, session.is_done().await), (ObservationKind::ToolError, false));
+    assert_eq!((observation.kind, session.done().await), (ObservationKind::ToolError, false));
     assert_eq!(bench.run(&r()).status, RunStatus::Running);
 }
 
@@ -398,13 +398,13 @@ async fn a_denial_is_observed_and_an_abort_ends_the_run() {
         (ObservationKind::PolicyDenied, "denied: never")
     );
     assert_eq!(observation.content.as_str(), r#"{"reason":"never","tool":"wipe"}"#);
-    assert!(!session.is_done().await);
+    assert!(!session.done().await);
     let (step, verdict) = propose(&session, call("push", "{\"n\":1}")).await;
     assert_eq!(step.index(), 1);
     let run = ended(verdict);
     is(&run, RunStatus::Failed, Reason::PolicyAbort);
     assert_eq!(run.reason_detail, "stop everything");
-    assert!(session.is_done().await);
+    assert!(session.done().await);
     is_run_state(session.step().await);
     is_run_state(step.execute().await);
     assert_eq!(tools.iter().map(|tool| tool.calls()).sum::<usize>(), 0);

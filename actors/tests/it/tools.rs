@@ -121,7 +121,7 @@ async fn a_tool_may_end_the_run() {
     let session = process.begin().await;
     let (step, _) = propose(&session, call("work", "{}")).await;
     let executed = step.execute().await.unwrap();
-    assert!(executed.run_over && session.is_done().await);
+    assert!(executed.run_over && session.done().await);
     assert_eq!(executed.observation.summary, "work aborted the run: the proposal is void");
     let run = bench.run(&r());
     is(&run, RunStatus::Failed, Reason::ToolAbort);

@@ -27,7 +27,7 @@ pub(crate) async fn act(session: &Session, proposal: Proposal) -> Observation {
 /// until the session is over. It gives the last verdict.
 pub(crate) async fn drive(session: &Session, decisions: &[Proposal]) -> Option<Verdict> {
     let mut last = None;
-    while !session.is_done().await {
+    while !session.done().await {
         let Some(step) = session.step().await.unwrap() else { break };
         let index = usize::try_from(step.index()).unwrap();
         let verdict = step.propose(decisions[index].clone()).await.unwrap();
