@@ -218,7 +218,8 @@ fn every_decision_record_is_in_the_index() {
 
 #[test]
 fn every_test_that_the_conformance_table_names_exists() {
-    let Ok(table) = fs::read_to_string(root().join("docs/conformance.md")) else { return };
+    let table = fs::read_to_string(root().join("docs/conformance.md"))
+        .expect("docs/conformance.md maps the rows to tests");
     let mut names = String::new();
     for source in files(&[".rs", ".py"]) {
         let definitions = source.text.lines().map(str::trim_start);
