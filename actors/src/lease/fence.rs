@@ -3,13 +3,11 @@
 //! Owns monotonic time since the lease was stamped. A process stopped between the check and the write to the tool is
 //! outside what any lease can do.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::clock::monotonic;
-
-static EPOCH: LazyLock<Instant> = LazyLock::new(monotonic);
+use crate::clock::{lock, monotonic};
 
 /// A lease as its holder may trust it. Clones share it.
 #[derive(Debug, Clone)]
@@ -17,7 +15,7 @@ pub struct Fence(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    stamped: AtomicU64,
+    stamped: Mutex<Instant>,
     ttl: Duration,
     lost: AtomicBool,
 }
@@ -25,12 +23,13 @@ struct Inner {
 impl Fence {
     /// A fence for a lease of `ttl` that was stamped at `at`.
     pub fn stamped(at: Instant, ttl: Duration) -> Fence {
-        Fence(Arc::new(Inner { stamped: AtomicU64::new(since_epoch(at)), ttl, lost: AtomicBool::new(false) }))
+        Fence(Arc::new(Inner { stamped: Mutex::new(at), ttl, lost: AtomicBool::new(false) }))
     }
 
     /// Notes a renewal that was stamped at `at`.
     pub fn restamp(&self, at: Instant) {
-        self.0.stamped.fetch_max(since_epoch(at), Ordering::AcqRel);
+        let mut stamped = lock(&self.0.stamped);
+        *stamped = at.max(*stamped);
     }
 
     /// Notes that somebody else holds the run.
@@ -50,19 +49,13 @@ impl Fence {
 
     /// Until when an effect may leave, as the lease now stands; a moment that has passed once the lease is lost.
     pub fn send_before(&self) -> Instant {
-        if self.0.lost.load(Ordering::Acquire) {
-            return *EPOCH;
-        }
-        *EPOCH + Duration::from_nanos(self.0.stamped.load(Ordering::Acquire)) + self.0.ttl * 2 / 3
+        let stamped = *lock(&self.0.stamped);
+        if self.0.lost.load(Ordering::Acquire) { stamped } else { stamped + self.0.ttl * 2 / 3 }
     }
 
     /// The time since the last stamp.
     pub fn age(&self) -> Duration {
-        let stamped = Duration::from_nanos(self.0.stamped.load(Ordering::Acquire));
-        monotonic().saturating_duration_since(*EPOCH).saturating_sub(stamped)
+        let stamped = *lock(&self.0.stamped);
+        monotonic().saturating_duration_since(stamped)
     }
-}
-
-fn since_epoch(at: Instant) -> u64 {
-    u64::try_from(at.saturating_duration_since(*EPOCH).as_nanos()).unwrap_or(u64::MAX)
 }

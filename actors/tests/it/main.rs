@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may unwrap, and so may what helps it")]
 
 mod approvals;
+mod asking;
 mod bench;
 mod chaos;
 mod counts;
