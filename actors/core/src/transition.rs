@@ -272,8 +272,10 @@ pub enum StepWrite {
     },
     /// As `Outcome`, for every step of the run that is deciding, awaiting approval or executing.
     OutcomeOfInFlight {
-        /// The observation's stored form; `None` leaves the columns as they are.
-        observation: Option<(Json, String)>,
+        /// The observation's stored form.
+        observation: Json,
+        /// The hash of its content.
+        observation_hash: String,
         /// When they ended.
         finished_at: UnixNanos,
     },

@@ -181,12 +181,12 @@ fn write_step(conn: &Connection, t: &Transition, write: &StepWrite) -> rusqlite:
         StepWrite::Insert(step) => steps::insert(conn, step),
         StepWrite::Update(step) => steps::update(conn, step),
         StepWrite::Outcome { step, status, observation, observation_hash, finished_at } => {
-            let observation = Some((observation.as_str(), observation_hash.as_str()));
+            let observation = (observation.as_str(), observation_hash.as_str());
             let outcome = steps::Outcome { status: *status, observation, finished_at: *finished_at };
             steps::end(conn, &t.run_id, step, &outcome)
         }
-        StepWrite::OutcomeOfInFlight { observation, finished_at } => {
-            let observation = observation.as_ref().map(|(text, hash)| (text.as_str(), hash.as_str()));
+        StepWrite::OutcomeOfInFlight { observation, observation_hash, finished_at } => {
+            let observation = (observation.as_str(), observation_hash.as_str());
             let outcome =
                 steps::Outcome { status: StepStatus::Failed, observation, finished_at: *finished_at };
             steps::end_in_flight(conn, &t.run_id, &outcome)

@@ -63,8 +63,8 @@ pub(super) fn update(conn: &Connection, step: &Step) -> rusqlite::Result<()> {
 /// An outcome for the columns that hold one: status, observation, its hash, end.
 pub(super) struct Outcome<'a> {
     pub(super) status: StepStatus,
-    /// The observation's stored form and its hash; `None` leaves both columns as they are.
-    pub(super) observation: Option<(&'a str, &'a str)>,
+    /// The observation's stored form and its hash.
+    pub(super) observation: (&'a str, &'a str),
     pub(super) finished_at: UnixNanos,
 }
 
@@ -76,14 +76,14 @@ pub(super) fn end(
     outcome: &Outcome<'_>,
 ) -> rusqlite::Result<()> {
     conn.prepare_cached(
-        "UPDATE steps SET status = ?, observation_json = COALESCE(?, observation_json),
-             observation_hash = COALESCE(?, observation_hash), finished_at = ?
+        "UPDATE steps SET status = ?, observation_json = ?,
+             observation_hash = ?, finished_at = ?
          WHERE id = ? AND run_id = ?",
     )?
     .execute(params![
         outcome.status.as_str(),
-        outcome.observation.map(|(text, _)| text),
-        outcome.observation.map(|(_, hash)| hash),
+        outcome.observation.0,
+        outcome.observation.1,
         outcome.finished_at.to_rfc3339(),
         step.as_str(),
         run.as_str(),
@@ -94,14 +94,14 @@ pub(super) fn end(
 /// Writes one outcome for every step of the run that is deciding, awaiting approval or executing.
 pub(super) fn end_in_flight(conn: &Connection, run: &RunId, outcome: &Outcome<'_>) -> rusqlite::Result<()> {
     conn.prepare_cached(
-        "UPDATE steps SET status = ?, observation_json = COALESCE(?, observation_json),
-             observation_hash = COALESCE(?, observation_hash), finished_at = ?
+        "UPDATE steps SET status = ?, observation_json = ?,
+             observation_hash = ?, finished_at = ?
          WHERE run_id = ? AND status IN (?, ?, ?)",
     )?
     .execute(params![
         outcome.status.as_str(),
-        outcome.observation.map(|(text, _)| text),
-        outcome.observation.map(|(_, hash)| hash),
+        outcome.observation.0,
+        outcome.observation.1,
         outcome.finished_at.to_rfc3339(),
         run.as_str(),
         StepStatus::Deciding.as_str(),

@@ -89,7 +89,8 @@ pub fn cancel(run: &Run, decider: Decider<'_>, now: UnixNanos) -> Result<Transit
     let summary = format!("cancelled by operator: {}", decider.note);
     let observation = Observation::of_fields(ObservationKind::Interrupted, &fields, summary);
     t.steps.push(StepWrite::OutcomeOfInFlight {
-        observation: Some((Json::trusted(observation.to_json()), observation.content_hash)),
+        observation: Json::trusted(observation.to_json()),
+        observation_hash: observation.content_hash,
         finished_at: now,
     });
     end(&mut t, run.clone(), RunEnd::new(Reason::OperatorCancelled, decider.note), now, Some(decider.by))?;
@@ -105,7 +106,8 @@ pub fn fail_internal(run: &Run, guard: Guard, why: &str, now: UnixNanos) -> Resu
     let kind = ObservationKind::InvalidDecision;
     let observation = Observation::of_fields(kind, &[("error", &detail)], detail.as_str());
     t.steps.push(StepWrite::OutcomeOfInFlight {
-        observation: Some((Json::trusted(observation.to_json()), observation.content_hash)),
+        observation: Json::trusted(observation.to_json()),
+        observation_hash: observation.content_hash,
         finished_at: now,
     });
     end(&mut t, run.clone(), RunEnd::new(Reason::InternalError, detail), now, None)?;

@@ -188,9 +188,8 @@ fn step_text(write: &StepWrite) -> String {
             )
         }
         StepWrite::OutcomeOfInFlight { observation, .. } => {
-            let observation =
-                observation.as_ref().map(|(text, _)| Observation::parse(text.as_str()).unwrap());
-            format!("end what is in flight, {}", observation.map_or("nothing", |o| o.kind.as_str()))
+            let observation = Observation::parse(observation.as_str()).unwrap();
+            format!("end what is in flight, {}", observation.kind.as_str())
         }
     }
 }

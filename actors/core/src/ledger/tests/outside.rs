@@ -67,7 +67,8 @@ fn t12_cancels_whatever_is_not_over_without_a_lease() {
                synced"#,
         );
         assert!(t.events[0].payload.starts_with(r#"{"by":"ana","#));
-        let StepWrite::OutcomeOfInFlight { observation: Some((text, hash)), .. } = &t.steps[0] else {
+        let StepWrite::OutcomeOfInFlight { observation: text, observation_hash: hash, .. } = &t.steps[0]
+        else {
             panic!("only the outcomes are written")
         };
         let observation = Observation::parse(text.as_str()).unwrap();
