@@ -25,6 +25,7 @@ use holdpoint_core::time::UnixNanos;
 use holdpoint_core::transition::{Durability, Transition};
 use serde::Deserialize;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::answer::{Answer, Unavailable};
 use super::call::{Call, Told, finish_recovered};
@@ -36,6 +37,9 @@ use super::status;
 
 /// How long after a lease's end it is looked at again: the clocks of two processes need not agree to the microsecond.
 const LEASE_MARGIN: Duration = Duration::from_millis(50);
+
+/// Runs that are recovered at one time. They share the door with calls, which find places left.
+const RECOVERING_MAX: usize = 128;
 
 /// What a desk is made of.
 pub(super) struct DeskSpec {
@@ -243,11 +247,7 @@ impl Desk {
             };
             let now = wall();
             let (abandoned, held): (Vec<_>, Vec<_>) = still.into_iter().partition(|(_, until)| *until <= now);
-            for (run, _) in abandoned {
-                if let Err(error) = self.recover(&run).await {
-                    tracing::warn!(%run, %error, "a run that was left behind was not recovered; its next call does it");
-                }
-            }
+            self.recover_together(abandoned.into_iter().map(|(run, _)| run)).await;
             let Some(next) = held.iter().map(|(_, until)| *until).min() else { return };
             waited_for = Some(held.into_iter().map(|(run, _)| run).collect());
             let millis = u64::try_from(next.millis_since(now)).unwrap_or(0);
@@ -256,6 +256,23 @@ impl Desk {
                 () = self.stopping() => return,
             }
         }
+    }
+
+    /// Recovers many runs side by side, so that they share the writer's transactions.
+    async fn recover_together(self: &Arc<Self>, runs: impl Iterator<Item = RunId>) {
+        let mut recovering = JoinSet::new();
+        for run in runs {
+            if recovering.len() >= RECOVERING_MAX {
+                recovering.join_next().await;
+            }
+            let desk = Arc::clone(self);
+            recovering.spawn(async move {
+                if let Err(error) = desk.recover(&run).await {
+                    tracing::warn!(%run, %error, "a run that was left behind was not recovered; its next call does it");
+                }
+            });
+        }
+        while recovering.join_next().await.is_some() {}
     }
 
     /// The session's running calls of tools that are offered, and until when each is held.

@@ -7,6 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// The first wait after a write. A commit can be read only some time after its bytes are in the log: once they are synced,
+/// which nothing tells of.
+const SETTLE: Duration = Duration::from_millis(1);
+
 /// The log beside a database.
 pub(super) fn log_of(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
@@ -21,7 +25,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Calls `tell` whenever `log` is written to, and every `poll` besides, until `tell` says that nobody listens.
+    /// Calls `tell` whenever `log` is written to, again at growing distances after the last write, and every `poll`
+    /// besides, until `tell` says that nobody listens.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -34,8 +39,10 @@ impl Watch {
         let watch = Watch { stopped: Arc::clone(&stopped) };
         std::thread::Builder::new().name("holdpoint-watch".to_owned()).spawn(move || {
             let mut writes = writes::Writes::default();
+            let mut wait = poll;
             while !stopped.load(Ordering::Acquire) {
-                writes.next(&log, poll);
+                let written = writes.next(&log, wait);
+                wait = if written { SETTLE } else { (2 * wait).min(poll) };
                 if !stopped.load(Ordering::Acquire) && !tell() {
                     return;
                 }
@@ -66,8 +73,8 @@ mod writes {
     pub(super) struct Writes(Option<OwnedFd>);
 
     impl Writes {
-        /// Waits for a write to `log`, or for `within`.
-        pub(super) fn next(&mut self, log: &Path, within: Duration) {
+        /// Waits for a write to `log`, or for `within`. Says whether there was a write.
+        pub(super) fn next(&mut self, log: &Path, within: Duration) -> bool {
             // The log may have been made, or made anew, since: watching a file twice is one watch.
             let watched = match &self.0 {
                 Some(fd) => inotify::add_watch(fd, log, inotify::WatchFlags::MODIFY).is_ok(),
@@ -81,8 +88,12 @@ mod writes {
                     if ready.is_err() || ready == Ok(1) && rustix::io::read(fd, &mut buffer).is_err() {
                         self.0 = None;
                     }
+                    ready == Ok(1)
                 }
-                Some(_) | None => std::thread::sleep(within),
+                Some(_) | None => {
+                    std::thread::sleep(within);
+                    false
+                }
             }
         }
     }
@@ -104,8 +115,9 @@ mod writes {
     pub(super) struct Writes;
 
     impl Writes {
-        pub(super) fn next(&mut self, _log: &Path, within: Duration) {
+        pub(super) fn next(&mut self, _log: &Path, within: Duration) -> bool {
             std::thread::sleep(within);
+            false
         }
     }
 }

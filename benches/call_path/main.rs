@@ -1,0 +1,114 @@
+//! The whole table in one run: what a call costs direct, through Holdpoint and through others, and what grows.
+//!
+//! `cargo bench --bench call_path` writes `docs/performance.md`; `-- --peers` installs other proxies to measure beside, and
+//! `-- --quick` is a short run that only prints. The same program is the server behind every arm (`--serve-echo`).
+
+mod calls;
+mod echo;
+mod growth;
+mod host;
+mod library;
+mod numbers;
+mod peers;
+mod place;
+mod report;
+mod rows;
+#[path = "../../actors/benches/workload/mod.rs"]
+mod workload;
+
+use std::error::Error;
+use std::io::Write;
+
+use report::Section;
+
+/// What a part of the program gives.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// How much is done.
+#[derive(Debug)]
+pub(crate) struct Size {
+    warm_up: u64,
+    rounds: usize,
+    calls_a_round: usize,
+    floods: usize,
+    proxy_calls: u64,
+    each_state_calls: u64,
+    runs: u64,
+    starts: usize,
+    large_events: u64,
+    open_calls: u64,
+    interrupted: u64,
+    batches: u64,
+}
+
+impl Size {
+    fn full() -> Size {
+        Size {
+            warm_up: 200,
+            rounds: 40,
+            calls_a_round: 10,
+            floods: 5,
+            proxy_calls: 4_000,
+            each_state_calls: 400,
+            runs: 9,
+            starts: 15,
+            large_events: 1_000_000,
+            open_calls: 10_000,
+            interrupted: 10_000,
+            batches: 60,
+        }
+    }
+
+    fn quick() -> Size {
+        Size {
+            warm_up: 20,
+            rounds: 5,
+            floods: 1,
+            proxy_calls: 500,
+            each_state_calls: 50,
+            runs: 1,
+            starts: 3,
+            large_events: 20_000,
+            open_calls: 500,
+            interrupted: 200,
+            batches: 5,
+            ..Size::full()
+        }
+    }
+
+    /// So many that batches of one size and another are as many.
+    fn store_calls(&self, callers: u64) -> u64 {
+        self.batches * callers
+    }
+}
+
+fn main() -> Outcome<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let says = |word: &str| words.iter().any(|given| given == word);
+    if says("--serve-echo") {
+        return echo::serve();
+    }
+    if says("--test") || says("--list") {
+        return Ok(());
+    }
+    let quick = says("--quick");
+    let size = if quick { Size::quick() } else { Size::full() };
+    let mut left_out =
+        vec!["the reference and its proxy: its module could not be had from a Go module proxy".to_owned()];
+    let mut peers = peers::start(says("--peers"), &mut left_out);
+    let mut sections = Vec::new();
+    let mut add = |name: &str, section: Outcome<Section>| match section {
+        Ok(section) => sections.push(section),
+        Err(error) => left_out.push(format!("{name}: {error}")),
+    };
+    add("one caller", calls::one_caller(&size, &mut peers));
+    add("many callers", calls::many_callers(&size));
+    add("a large record", growth::large_record(&size));
+    add("many open calls", growth::open_calls(&size));
+    add("start, memory, wake-up", growth::start_and_wake(&size));
+    add("a step of the library", library::steps(&size));
+    let flag = if says("--peers") { " -- --peers" } else { "" };
+    let page = report::page(&sections, &format!("cargo bench --bench call_path{flag}"), &left_out)?;
+    std::io::stdout().write_all(page.as_bytes())?;
+    if quick { Ok(()) } else { report::save(&page) }
+}
