@@ -93,8 +93,10 @@ fn main() -> Outcome<()> {
     }
     let quick = says("--quick");
     let size = if quick { Size::quick() } else { Size::full() };
-    let mut left_out =
-        vec!["the reference and its proxy: its module could not be had from a Go module proxy".to_owned()];
+    let mut left_out = vec![
+        "the reference and its proxy: the Go module proxy did not have the module when this was written"
+            .to_owned(),
+    ];
     let mut peers = peers::start(says("--peers"), &mut left_out);
     let mut sections = Vec::new();
     let mut add = |name: &str, section: Outcome<Section>| match section {

@@ -54,7 +54,7 @@ impl Template {
         for (table, key) in TABLES {
             let mut statement =
                 conn.prepare(&format!("SELECT * FROM {table} WHERE {key} = ? ORDER BY rowid"))?;
-            let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+            let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
             let mut found = statement.query([&run])?;
             while let Some(row) = found.next()? {
                 let values = (0..columns.len()).map(|at| row.get(at)).collect::<Result<_, _>>()?;

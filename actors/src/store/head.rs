@@ -12,6 +12,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 const PAGE: usize = 128;
 /// Bytes of each field that a page brings.
 const INLINE: usize = 4_096;
+/// Bytes of all fields of a usual event.
+const USUAL: usize = 512;
 /// Bytes of a longer field that one query brings.
 const CHUNK: i64 = 65_536;
 /// The columns that a hash covers, in its order.
@@ -108,19 +110,26 @@ pub(super) fn verify(conn: &Connection, from: i64, to: i64) -> rusqlite::Result<
 struct Link {
     seq: i64,
     stored_hash: String,
+    /// What is at hand of the fields, one after the other: one allocation an event, of which a record has millions.
+    inline: Vec<u8>,
     fields: [Field; FIELDS.len()],
 }
 
 #[derive(Default)]
 struct Field {
     length: i64,
-    inline: Vec<u8>,
+    /// Where its part of the bytes at hand ends.
+    inline_end: usize,
 }
 
 fn page(conn: &Connection, from: i64, to: i64) -> rusqlite::Result<Vec<Link>> {
     let mut sql = format!("SELECT seq, CAST(substr(hash, 1, {HASH_CHARS_MAX}) AS BLOB)");
     for field in FIELDS {
-        sql.push_str(&format!(", length(CAST({field} AS BLOB)), substr(CAST({field} AS BLOB), 1, {INLINE})"));
+        // A text of usual length is handed over as it lies there; a cast would copy it, twice.
+        sql.push_str(&format!(
+            ", octet_length({field}), CASE WHEN octet_length({field}) <= {INLINE} THEN {field} \
+             ELSE substr(CAST({field} AS BLOB), 1, {INLINE}) END"
+        ));
     }
     sql.push_str(" FROM events WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT ?");
     let mut statement = conn.prepare_cached(&sql)?;
@@ -130,11 +139,13 @@ fn page(conn: &Connection, from: i64, to: i64) -> rusqlite::Result<Vec<Link>> {
         let mut link = Link {
             seq: row.get(0)?,
             stored_hash: String::from_utf8_lossy(bytes(row.get_ref(1)?)).into_owned(),
+            inline: Vec::with_capacity(USUAL),
             fields: Default::default(),
         };
         for (i, field) in link.fields.iter_mut().enumerate() {
             field.length = row.get(2 + 2 * i)?;
-            field.inline = bytes(row.get_ref(3 + 2 * i)?).to_vec();
+            link.inline.extend_from_slice(bytes(row.get_ref(3 + 2 * i)?));
+            field.inline_end = link.inline.len();
         }
         links.push(link);
     }
@@ -151,10 +162,12 @@ fn bytes(value: ValueRef<'_>) -> &[u8] {
 impl Link {
     fn hash_after(&self, conn: &Connection, previous: &str) -> rusqlite::Result<String> {
         let mut hasher = LinkHasher::new(previous, self.seq);
+        let mut begin = 0;
         for (name, field) in FIELDS.iter().zip(&self.fields) {
             hasher.begin_field(u64::try_from(field.length).unwrap_or(0));
-            hasher.chunk(&field.inline);
-            let mut read = i64::try_from(field.inline.len()).unwrap_or(i64::MAX);
+            hasher.chunk(&self.inline[begin..field.inline_end]);
+            let mut read = i64::try_from(field.inline_end - begin).unwrap_or(i64::MAX);
+            begin = field.inline_end;
             while read < field.length {
                 let chunk = chunk(conn, name, self.seq, read)?;
                 hasher.chunk(&chunk);
