@@ -9,6 +9,12 @@ mod exit;
 mod payments;
 mod text;
 
+#[cfg(all(feature = "faults", not(debug_assertions)))]
+compile_error!(
+    "the feature `faults` lets a process be killed and broken from its environment: it is for the crash campaign, \
+     whose profiles keep debug assertions, and never for a binary that is shipped"
+);
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

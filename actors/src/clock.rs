@@ -10,6 +10,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use holdpoint_core::ids::hex_id;
 use holdpoint_core::time::UnixNanos;
 
+use crate::faults::process;
+
 /// The source of recorded times.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Reads it. One reading for each recorded change of state, in a fixed order.
@@ -59,6 +61,7 @@ impl Clock for HandClock {
 #[expect(clippy::disallowed_methods, reason = "the one place where time enters")]
 pub fn wall() -> UnixNanos {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = since + process::ahead();
     UnixNanos::from_nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 

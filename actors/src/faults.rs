@@ -3,6 +3,8 @@
 //! Without the `faults` feature no value of [`Failure`] exists, so no message that carries one can be sent, and
 //! [`Hooks`] is an empty type whose method does nothing, so that a session reads the same in both.
 
+pub mod process;
+
 use ractor::ActorProcessingErr;
 
 /// How an actor is to end.
@@ -50,6 +52,19 @@ pub enum Point {
 }
 
 #[cfg(feature = "faults")]
+impl Point {
+    /// Its name among the points at which a whole process can be ended.
+    const fn name(self) -> &'static str {
+        match self {
+            Point::Judging => "session.judging",
+            Point::Starting => "session.starting",
+            Point::Started => "session.started",
+            Point::Answered => "session.answered",
+        }
+    }
+}
+
+#[cfg(feature = "faults")]
 mod armed {
     use std::collections::HashMap;
     use std::fmt;
@@ -83,6 +98,7 @@ mod armed {
         }
 
         pub(crate) async fn at(&self, point: Point, run: &RunId) {
+            super::process::reach(point.name());
             let hook = lock(&self.0).remove(&(point, run.clone()));
             if let Some(hook) = hook {
                 hook().await;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdpoint_actors::clock::{Mint, wall};
 use holdpoint_actors::executor::Tool;
+use holdpoint_actors::faults::process;
 use holdpoint_actors::session::{Attached, Gate, GateError, GateSpec, Observer, Pace, SessionError};
 use holdpoint_actors::store::{Depth, Lane, ReadError, Reader, Seen};
 use holdpoint_actors::tree::Tree;
@@ -219,6 +220,7 @@ impl Desk {
     /// # Errors
     /// Why it could not be taken over; somebody else may hold it.
     pub(super) async fn recover(&self, run: &RunId) -> Result<(), SessionError> {
+        process::reach("recover.before");
         match self.gate.attach_with(run.clone(), Pace::Effects).await? {
             Attached::Pending(_, _) => {
                 self.journal.line(&format!(

@@ -135,6 +135,15 @@ impl Process {
             }
         }
         // The leader's end, however it came, made the keeper kill the rest of the group; dropping it does so again.
+        self.is_struck_out_within(DYING + CLOSE_STEP).await;
+    }
+
+    /// Waits for the keeper's end: a program that ends before it would leave the record of a group that has gone.
+    async fn is_struck_out_within(&mut self, patience: Duration) {
+        let ended = async { while self.exit.changed().await.is_ok() {} };
+        if tokio::time::timeout(patience, ended).await.is_err() {
+            tracing::warn!(pgid = self.pid(), "an ended server is still written down; the next start strikes it out");
+        }
     }
 
     async fn exits_within(&mut self, patience: Duration) -> bool {
@@ -271,6 +280,7 @@ fn keep(
         (child.wait(), leader.take())
     };
     exited.send(Some(status.unwrap_or_default())).ok();
+    // Whoever closes the server waits until `exited` is dropped.
     let left = ended.map_or(0, |leader| leader.groups.strike_out(&*ledger, DYING));
     if left > 0 {
         tracing::warn!(
@@ -280,6 +290,7 @@ fn keep(
             "a killed server's processes are still there; the next start looks again"
         );
     }
+    drop(exited);
 }
 
 /// Waits for the leader's end without reaping it.

@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 pub use outcome::CallEnd;
 
 use crate::faults::Failure;
+use crate::faults::process::{self, Broken};
 use crate::lease::Fence;
 
 /// A capability that may be asked for. Arguments were checked against its schema and the policy let them pass.
@@ -205,6 +206,18 @@ impl Actor for ToolExecutor {
     }
 }
 
+/// Calls the tool, once and honestly unless this build is deliberately broken.
+async fn wrongly(tool: &dyn Tool, call: ToolCall) -> Result<ToolOutput, ToolFailure> {
+    let again = process::is(Broken::BlindRetry).then(|| call.clone());
+    match (tool.call(call).await, again) {
+        (Err(ToolFailure::NoAnswer(_)), Some(again)) => tool.call(again).await,
+        (Err(ToolFailure::NoAnswer(text)), None) if process::is(Broken::UnknownAsFailed) => {
+            Err(ToolFailure::Failed(text))
+        }
+        (answer, _) => answer,
+    }
+}
+
 async fn execute(execution: Execution) {
     let Execution { tool, name, call, reply } = execution;
     if reply.is_closed() {
@@ -214,9 +227,10 @@ async fn execute(execution: Execution) {
         let failure = ToolFailure::NotSent("not sent: the lease could not be kept".to_owned());
         return crate::answer(reply, CallEnd::of(&name, Err(failure)));
     }
+    process::reach("executor.sending");
     let timeout = call.timeout;
     call.started.set();
-    let calling = AssertUnwindSafe(async move { tool.call(call).await }).catch_unwind();
+    let calling = AssertUnwindSafe(async move { wrongly(&*tool, call).await }).catch_unwind();
     let end = match tokio::time::timeout(timeout, calling).await {
         Ok(Ok(answer)) => CallEnd::of(&name, answer),
         Ok(Err(panic)) => CallEnd::of_panic(&name, &crate::panic_text(&*panic)),

@@ -17,6 +17,7 @@ use rusqlite::Connection;
 use super::guards::{self, Halt};
 use super::head::{self, Head};
 use super::index::IndexCache;
+use crate::faults::process::{self, Broken};
 use super::{approvals, endings, events, index, runs, specs, steps};
 
 /// Spec hashes that are remembered. Each saves a look-up; a process has as many as tools.
@@ -138,6 +139,11 @@ impl Applier {
         for write in &t.index {
             index::write(conn, write)?;
         }
+        process::reach_each("rows", t.events.iter().map(|event| event.kind.as_str()));
+        if process::is(Broken::StateApart) {
+            conn.execute_batch("COMMIT; BEGIN IMMEDIATE")?;
+            process::reach_each("apart", t.events.iter().map(|event| event.kind.as_str()));
+        }
         let mut written = Written { events: Vec::with_capacity(t.events.len()), lease_expires_at };
         for event in &t.events {
             let head = self.head_mut(conn)?;
@@ -164,6 +170,7 @@ fn write_run(conn: &Connection, t: &Transition, now: UnixNanos) -> rusqlite::Res
         Some(RunWrite::Update(update)) => {
             let (change, until) = match &update.lease {
                 LeaseWrite::Keep => (None, None),
+                LeaseWrite::Clear if process::is(Broken::LeaseKept) => (None, None),
                 LeaseWrite::Clear => (Some(("", None)), None),
                 LeaseWrite::Take(terms) => {
                     let until = Some(expiry(terms, now));

@@ -19,6 +19,7 @@ use super::head::Head;
 use super::job::{ApplyError, Job, NotApplied};
 use super::log;
 use crate::clock::{self, Clock};
+use crate::faults::process;
 
 /// The write connection and what is remembered of it.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(super) struct Connected {
     /// What `PRAGMA synchronous` says now.
     class: Durability,
     faults: Faults,
+    /// Whether a batch is left uncommitted, which only a deliberately broken build does.
+    withholds: bool,
 }
 
 /// A batch that is over: committed, or nothing but refusals.
@@ -45,7 +48,7 @@ pub(super) struct Done {
 impl Connected {
     /// Takes a connection that commits with a sync.
     pub(super) fn new(conn: Connection, faults: Faults) -> Connected {
-        Connected { conn, applier: Applier::default(), class: Durability::Synced, faults }
+        Connected { conn, applier: Applier::default(), class: Durability::Synced, faults, withholds: false }
     }
 
     /// Runs a batch. After an error nothing of it is committed, unless the error ends the writer.
@@ -73,7 +76,10 @@ impl Connected {
 
     /// Copies the log into the database where no reader is in the way.
     pub(super) fn checkpoint_passive(&self) -> rusqlite::Result<()> {
-        self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+        process::reach("checkpoint.before");
+        self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+        process::reach("checkpoint.after");
+        Ok(())
     }
 
     /// Copies the whole log into the database, syncs it and empties the log. False when a reader was in the way.
@@ -100,7 +106,9 @@ impl Connected {
         let head = self.applier.head(&self.conn)?;
         self.conn.prepare_cached("UPDATE holdpoint_sync SET times = times + 1 WHERE id = 1")?.execute([])?;
         self.faults.at(Point::Flush)?;
+        process::reach("flush.written");
         self.conn.execute_batch("COMMIT")?;
+        process::reach("flush.committed");
         self.applier.committed();
         Ok(head)
     }
@@ -129,6 +137,7 @@ impl Connected {
 
     fn write_and_commit(&mut self, jobs: &[Job], stamp: Stamp, savepoints: bool) -> rusqlite::Result<Done> {
         self.applier.begun(&self.conn)?;
+        process::reach_each("begun", kinds(jobs));
         let mut results = Vec::with_capacity(jobs.len());
         for job in jobs {
             results.push(if savepoints { self.member_alone(job, stamp)? } else { self.member(job, stamp)? });
@@ -139,10 +148,28 @@ impl Connected {
             return Ok(Done { results, stamp, committed: None, newest_seq: None });
         }
         self.faults.at(Point::Commit)?;
-        self.conn.execute_batch("COMMIT")?;
+        process::reach_each("written", kinds(jobs));
+        if !self.withholds {
+            self.conn.execute_batch("COMMIT")?;
+            process::reach_each("committed", kinds(jobs));
+        }
         self.applier.committed();
         let newest_seq = results.iter().rev().flatten().find_map(|w| w.events.last()).map(|event| event.seq);
         Ok(Done { results, stamp, committed: Some(self.class), newest_seq })
+    }
+
+    /// Runs a batch and does not commit it. Only a deliberately broken build does this.
+    pub(super) fn run_uncommitted(&mut self, jobs: &[Job], clock: &dyn Clock) -> rusqlite::Result<Done> {
+        self.withholds = true;
+        let done = self.run(jobs, clock);
+        self.withholds = false;
+        done
+    }
+
+    /// Commits what [`Connected::run_uncommitted`] left.
+    pub(super) fn commit_withheld(&mut self, kinds: &[&'static str]) -> rusqlite::Result<()> {
+        process::reach_each("withheld", kinds.iter().copied());
+        if self.conn.is_autocommit() { Ok(()) } else { self.conn.execute_batch("COMMIT") }
     }
 
     fn member(&mut self, job: &Job, stamp: Stamp) -> rusqlite::Result<Result<Written, ApplyError>> {
@@ -183,4 +210,9 @@ impl Connected {
         }
         Ok(())
     }
+}
+
+/// The kinds of the events of a batch, in order.
+fn kinds(jobs: &[Job]) -> impl Iterator<Item = &'static str> {
+    jobs.iter().flat_map(|job| &job.transition().events).map(|event| event.kind.as_str())
 }

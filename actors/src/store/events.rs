@@ -9,6 +9,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::column::Columns;
 use super::head::Head;
+use crate::faults::process::{self, Broken};
 
 /// Appends an event after `head`, and moves the head on to it.
 pub(super) fn append(conn: &Connection, head: &mut Head, event: &NewEvent) -> rusqlite::Result<Event> {
@@ -22,7 +23,8 @@ pub(super) fn append(conn: &Connection, head: &mut Head, event: &NewEvent) -> ru
         kind: event.kind.as_str(),
         payload_json: &event.payload,
     };
-    let hash = link(&head.hash, &chained);
+    let previous = if process::is(Broken::Unchained) { "" } else { &head.hash };
+    let hash = link(previous, &chained);
     conn.prepare_cached(
         "INSERT INTO events (seq, run_id, step_id, at, type, payload_json, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
     )?

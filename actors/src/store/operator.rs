@@ -23,6 +23,7 @@ use super::guards::Halt;
 use super::open::{self, OpenError};
 use super::reader::{ReadError, Reader};
 use crate::clock;
+use crate::faults::process;
 
 /// What a person says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,15 +204,18 @@ impl OperatorStore {
         let Planned { transition, expired } = plan(&Reader::over(&tx))?;
         let mut applier = Applier::default();
         applier.begun(&tx).map_err(not_recorded)?;
+        process::reach("decide.begun");
         let stamp = Stamp { monotonic: clock::monotonic(), wall: now };
         let written = applier.apply(&tx, &transition, stamp).map_err(|halt| match halt {
             Halt::Refused(refusal) => refused(&transition, refusal),
             Halt::Sql(error) => not_recorded(error),
         })?;
+        process::reach("decide.written");
         tx.commit().map_err(|error| match Fault::of(&error) {
             Fault::Io | Fault::Damaged => DecideError::InDoubt(error.to_string()),
             Fault::Locked | Fault::Full | Fault::ReadOnly | Fault::Statement => not_recorded(error),
         })?;
+        process::reach("decide.committed");
         match expired {
             None => Ok(written.events),
             Some((approval, at)) => {

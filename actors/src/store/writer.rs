@@ -25,6 +25,7 @@ use super::queue::{Barrier, Item, Passed, Queue, Taken};
 use super::room::Room;
 use super::{Options, StartError, open};
 use crate::clock;
+use crate::faults::process::{self, Broken};
 
 /// How long a written commit may stay unsynced.
 const UNSYNCED_MAX: Duration = Duration::from_millis(100);
@@ -220,6 +221,9 @@ impl Writer {
 
     fn run(&mut self, jobs: Vec<Job>) -> rusqlite::Result<()> {
         let clock = Arc::clone(&self.options.clock);
+        if process::is(Broken::AnswerBeforeCommit) {
+            return self.answer_too_early(jobs);
+        }
         let mut done = self.db.run(&jobs, &*clock);
         // A lock that another process holds is no fault of any member.
         if done.as_ref().is_err_and(|e| !matches!(Fault::of(e), Fault::Locked | Fault::Io | Fault::Damaged)) {
@@ -230,6 +234,16 @@ impl Writer {
             Ok(done) => self.answer(jobs, done),
             Err(error) => self.put_off(jobs, error),
         }
+    }
+
+    /// What a deliberately broken build does: everybody is told, and then it is committed.
+    fn answer_too_early(&mut self, jobs: Vec<Job>) -> rusqlite::Result<()> {
+        let clock = Arc::clone(&self.options.clock);
+        let done = self.db.run_uncommitted(&jobs, &*clock)?;
+        let events = jobs.iter().flat_map(|job| &job.transition().events);
+        let kinds: Vec<_> = events.map(|event| event.kind.as_str()).collect();
+        self.answer(jobs, done)?;
+        self.db.commit_withheld(&kinds)
     }
 
     fn answer(&mut self, jobs: Vec<Job>, done: Done) -> rusqlite::Result<()> {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use holdpoint_actors::faults::process;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -360,6 +361,7 @@ impl Host {
                     rpc::error(Some(&id), rpc::INTERNAL_ERROR, "something broke while this was answered")
                 }
             };
+            process::reach("front.answering");
             out.send(line, permit);
         });
     }

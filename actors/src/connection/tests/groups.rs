@@ -28,6 +28,31 @@ async fn closing_ends_a_grandchild_that_ignores_sigterm() {
     tokio::time::timeout(PATIENCE, struck_out).await.expect("the record is struck out");
 }
 
+/// A ledger that takes its time to strike out, as a database does that somebody else writes to.
+#[derive(Debug)]
+struct SlowLedger(MemoryLedger);
+
+impl GroupLedger for SlowLedger {
+    fn record(&self, group: &GroupRecord) {
+        self.0.record(group);
+    }
+
+    fn forget(&self, group: &GroupRecord) {
+        let (_nobody, news) = std::sync::mpsc::sync_channel::<()>(0);
+        news.recv_timeout(Duration::from_millis(100)).unwrap_err();
+        self.0.forget(group);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_closed_only_when_its_group_is_struck_out() {
+    let ledger = Arc::new(SlowLedger(MemoryLedger::default()));
+    let process = process::Process::start(&spec("normal"), "test", ledger.clone()).await.unwrap();
+    assert_eq!(ledger.0.groups().len(), 1);
+    process.close().await;
+    assert_eq!(ledger.0.groups(), []);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_ends_a_server_that_ignores_the_end_of_its_input() {
     let connection = Connection::ready("stubborn").await;

@@ -15,6 +15,7 @@ use holdpoint_core::time::UnixNanos;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
 use super::head;
+use crate::faults::process;
 
 pub(super) use runtime::VERSION;
 
@@ -128,12 +129,17 @@ pub(super) fn migrate(
     now: UnixNanos,
 ) -> Result<(), Error> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    process::reach("migrate.begun");
     apply(&tx, path, &runtime::TABLES, VERSION, now)?;
+    process::reach("migrate.runtime");
     if proxy_index {
         apply(&tx, path, &index::TABLES, i64::MAX, now)?;
     }
     apply(&tx, path, &own::TABLES, i64::MAX, now)?;
-    Ok(tx.commit()?)
+    process::reach("migrate.written");
+    tx.commit()?;
+    process::reach("migrate.committed");
+    Ok(())
 }
 
 fn apply(conn: &Connection, path: &Path, tables: &Tables, upto: i64, now: UnixNanos) -> Result<(), Error> {

@@ -1,0 +1,321 @@
+//! Real deaths at named points: who dies where, what happens around it, and what is judged after it.
+//!
+//! A case counts only if the process really died by signal 9 at its point. Each is run in a world of its own.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::checker::Violation;
+use crate::clock::{Rng, pass, until};
+use crate::host::{End, Heard, PATIENCE};
+use crate::world::{Call, Programs, Settled, World};
+
+/// How long a death may take that nothing in the workload brings about, but time: the flush, the idle checkpoint.
+const BY_ITSELF: Duration = Duration::from_secs(5);
+/// How long a stopped process stands: past two thirds of its lease, when nothing may leave any more.
+const STOPPED: Duration = Duration::from_millis(2_300);
+
+/// How a case goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Story {
+    /// The first proxy dies at this point of a read, a payment and an approved payment.
+    Proxy(String),
+    /// The first proxy dies at this point after a read, when nothing else comes.
+    Idle(String),
+    /// The proxy that recovers dies at this point.
+    Recovery(String),
+    /// The operator's command dies at this point of an approval.
+    Approval(String),
+    /// The operator's command dies at this point of the answer to an interruption.
+    Rejection(String),
+    /// The proxy is killed from outside while its payment is held there by the world.
+    Held(&'static str),
+    /// Two proxies recover the same file at once.
+    TwoRecoverers,
+    /// The server dies instead, with its effect applied or not.
+    ServerDies(&'static str),
+    /// A proxy is stopped after its intent until its lease is over and somebody else has taken over, and goes on.
+    StoppedPastItsLease,
+    /// Nobody dies.
+    Calm,
+}
+
+/// What came of a case.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Processes that died by signal 9 as they should.
+    pub(crate) deaths: usize,
+    /// Payments that the world saw.
+    pub(crate) effects: usize,
+    pub(crate) violations: Vec<Violation>,
+    /// What went wrong with the case itself.
+    pub(crate) trouble: Option<String>,
+    /// Where to look, when it failed.
+    pub(crate) kept: Option<String>,
+}
+
+/// The points of the list, each with a name for the report.
+pub(crate) fn named() -> Vec<(String, Story)> {
+    let mut all: Vec<Story> = Vec::new();
+    // Every commit: begun, its rows written, its events too, committed. Of a read, a payment, an approved one.
+    for phase in ["begun", "rows", "written", "committed"] {
+        for kind in ["step.tool_started", "step.tool_finished"] {
+            all.extend((1..=3).map(|count| Story::Proxy(format!("{phase}/{kind}:{count}"))));
+        }
+        all.push(Story::Proxy(format!("{phase}/approval.requested:1")));
+        all.push(Story::Recovery(format!("{phase}/lease.taken_over:1")));
+        all.push(Story::Recovery(format!("{phase}/approval.requested:1")));
+        all.push(Story::Recovery(format!("{phase}/run.resumed:1")));
+    }
+    for point in ["session.judging", "session.starting", "session.started", "executor.sending", "session.answered"] {
+        all.extend((1..=3).map(|count| Story::Proxy(format!("{point}:{count}"))));
+    }
+    all.extend((1..=4).map(|count| Story::Proxy(format!("front.answering:{count}"))));
+    for point in ["flush.written", "flush.committed", "checkpoint.before", "checkpoint.after"] {
+        all.push(Story::Idle(format!("{point}:1")));
+    }
+    for point in ["migrate.begun", "migrate.runtime", "migrate.written", "migrate.committed"] {
+        all.push(Story::Proxy(format!("{point}:1")));
+    }
+    all.push(Story::Recovery("recover.before:1".to_owned()));
+    for point in ["decide.begun", "decide.written", "decide.committed"] {
+        all.push(Story::Approval(format!("{point}:1")));
+        all.push(Story::Rejection(format!("{point}:1")));
+    }
+    all.extend(["before", "after"].map(Story::Held));
+    all.push(Story::TwoRecoverers);
+    all.extend(["exit", "vanish"].map(Story::ServerDies));
+    all.push(Story::StoppedPastItsLease);
+    all.push(Story::Calm);
+    all.into_iter().map(|story| (name(&story), story)).collect()
+}
+
+fn name(story: &Story) -> String {
+    match story {
+        Story::Proxy(point) => format!("proxy at {point}"),
+        Story::Idle(point) => format!("idle proxy at {point}"),
+        Story::Recovery(point) => format!("recovery at {point}"),
+        Story::Approval(point) => format!("approval at {point}"),
+        Story::Rejection(point) => format!("rejection at {point}"),
+        Story::Held(place) => format!("proxy killed {place} the effect"),
+        Story::TwoRecoverers => "two recoverers".to_owned(),
+        Story::ServerDies(mode) => format!("server dies: {mode}"),
+        Story::StoppedPastItsLease => "stopped past its lease".to_owned(),
+        Story::Calm => "nobody dies".to_owned(),
+    }
+}
+
+/// Runs one case.
+pub(crate) fn run(
+    programs: &Programs,
+    label: &str,
+    story: &Story,
+    broken: Option<&'static str>,
+    seed: u64,
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut world = match World::make(programs, label, broken) {
+        Ok(world) => world,
+        Err(why) => return Outcome { trouble: Some(why), ..outcome },
+    };
+    let mut case = Case { world: &mut world, rng: Rng::new(seed), outcome: &mut outcome };
+    if let Err(why) = case.tell(story) {
+        outcome.trouble = Some(why);
+        // What is left is judged all the same.
+        match world.judge() {
+            Ok(found) => outcome.violations.extend(found),
+            Err(why) => outcome.trouble = Some(why),
+        }
+    }
+    outcome.effects = world.effects();
+    if (outcome.trouble.is_some() || !outcome.violations.is_empty()) && broken.is_none() {
+        world.keep = true;
+        outcome.kept = Some(world.root().display().to_string());
+    }
+    outcome
+}
+
+struct Case<'a> {
+    world: &'a mut World,
+    rng: Rng,
+    outcome: &'a mut Outcome,
+}
+
+impl Case<'_> {
+    fn tell(&mut self, story: &Story) -> Result<(), String> {
+        match story {
+            Story::Proxy(fault) => self.proxy_dies(fault, Case::workload()),
+            Story::Idle(fault) => self.proxy_dies(fault, vec![Call::read("r1")]),
+            Story::Recovery(fault) => self.recovery_dies(fault),
+            Story::Approval(fault) => self.operator_dies(fault, false),
+            Story::Rejection(fault) => self.operator_dies(fault, true),
+            Story::Held(place) => self.held(place),
+            Story::TwoRecoverers => self.two_recoverers(),
+            Story::ServerDies(mode) => self.server_dies(mode),
+            Story::StoppedPastItsLease => self.stopped_past_its_lease(),
+            Story::Calm => self.calm(),
+        }
+    }
+
+    fn workload() -> Vec<Call> {
+        vec![Call::read("r1"), Call::pay("petty", "p1", None), Call::pay("bank", "b1", None)]
+    }
+
+    fn died(&mut self, end: Option<End>) -> Result<(), String> {
+        match end {
+            Some(End::Killed) => {
+                self.outcome.deaths += 1;
+                let found = self.world.judge()?;
+                self.outcome.violations.extend(found);
+                Ok(())
+            }
+            other => Err(format!("the process never came to its point: {other:?}")),
+        }
+    }
+
+    fn finish(&mut self, calls: &[Call]) -> Result<(), String> {
+        let found = self.world.recover_and_judge(calls, &mut self.rng)?;
+        self.outcome.violations.extend(found);
+        Ok(())
+    }
+
+    fn proxy_dies(&mut self, fault: &str, calls: Vec<Call>) -> Result<(), String> {
+        let mut host = self.world.start(Some(fault))?;
+        for call in &calls {
+            if self.world.settle(&mut host, call, &mut self.rng)? == Settled::Died {
+                break;
+            }
+        }
+        let end = host.ends_within(BY_ITSELF);
+        self.died(end)?;
+        self.finish(&calls)
+    }
+
+    /// A proxy is killed while its payment is applied and not answered.
+    fn cut_off(&mut self, place: &'static str) -> Result<Call, String> {
+        let call = Call::pay("petty", "p1", Some(place));
+        let mut host = self.world.start(None)?;
+        host.send(&call.tool, &call.args);
+        self.world.is_held("petty")?;
+        let end = host.kill();
+        self.died(end)?;
+        self.world.release()?;
+        Ok(call)
+    }
+
+    fn held(&mut self, place: &'static str) -> Result<(), String> {
+        let call = self.cut_off(place)?;
+        self.finish(&[call])
+    }
+
+    fn recovery_dies(&mut self, fault: &str) -> Result<(), String> {
+        let call = self.cut_off("after")?;
+        self.world.pass_lease();
+        let mut host = self.world.start(Some(fault))?;
+        if self.approves_first(fault) {
+            self.answer_interruption(&mut host, &call)?;
+        }
+        let _settled = self.world.settle(&mut host, &call, &mut self.rng)?;
+        let end = host.ends_within(BY_ITSELF);
+        self.died(end)?;
+        self.finish(&[call])
+    }
+
+    /// Whether the point is on the way of a repetition that somebody approved.
+    fn approves_first(&self, fault: &str) -> bool {
+        fault.contains("run.resumed")
+    }
+
+    fn answer_interruption(&mut self, host: &mut crate::host::Host, call: &Call) -> Result<(), String> {
+        host.send(&call.tool, &call.args);
+        let waiting = until(PATIENCE, || self.world.waiting().ok().and_then(|mut all| all.pop()));
+        let waiting = waiting.ok_or("recovery asked nobody")?;
+        self.world.decide(&waiting, true, None).map(drop)
+    }
+
+    fn operator_dies(&mut self, fault: &str, interruption: bool) -> Result<(), String> {
+        let call = match interruption {
+            true => self.cut_off("after")?,
+            false => Call::pay("bank", "b1", None),
+        };
+        self.world.pass_lease();
+        let mut host = self.world.start(None)?;
+        host.send(&call.tool, &call.args);
+        let waiting = until(PATIENCE, || self.world.waiting().ok().and_then(|mut all| all.pop()));
+        let waiting = waiting.ok_or("nobody was asked")?;
+        let end = self.world.decide(&waiting, !interruption, Some(fault))?;
+        self.died(Some(end))?;
+        let calls = [call, Call::pay("bank", "b2", None)];
+        for call in &calls {
+            self.world.settle(&mut host, call, &mut self.rng)?;
+        }
+        let found = self.world.close_and_judge(host, &mut self.rng)?;
+        self.outcome.violations.extend(found);
+        Ok(())
+    }
+
+    fn two_recoverers(&mut self) -> Result<(), String> {
+        let call = self.cut_off("after")?;
+        self.world.pass_lease();
+        let (mut one, mut other) = (self.world.start(None)?, self.world.start(None)?);
+        one.send(&call.tool, &call.args);
+        other.send(&call.tool, &call.args);
+        self.world.settle(&mut one, &call, &mut self.rng)?;
+        self.world.settle(&mut other, &call, &mut self.rng)?;
+        if other.leave() != Some(End::Exited(0)) {
+            return Err("a recoverer did not end in order".to_owned());
+        }
+        let found = self.world.close_and_judge(one, &mut self.rng)?;
+        self.outcome.violations.extend(found);
+        Ok(())
+    }
+
+    fn server_dies(&mut self, mode: &'static str) -> Result<(), String> {
+        let call = Call::pay("petty", "p1", Some(mode));
+        let mut host = self.world.start(None)?;
+        self.world.settle(&mut host, &call, &mut self.rng)?;
+        self.world.settle(&mut host, &call, &mut self.rng)?;
+        let found = self.world.close_and_judge(host, &mut self.rng)?;
+        self.outcome.violations.extend(found);
+        Ok(())
+    }
+
+    fn stopped_past_its_lease(&mut self) -> Result<(), String> {
+        let call = Call::pay("petty", "p1", None);
+        let mut stopped = self.world.start(Some("session.started:1:stop"))?;
+        let sent = stopped.send(&call.tool, &call.args);
+        until(PATIENCE, || stopped.is_stopped().then_some(())).ok_or("the proxy was never stopped")?;
+        self.world.pass_lease();
+        let mut other = self.world.start(None)?;
+        other.send(&call.tool, &call.args);
+        let asked = until(PATIENCE, || self.world.waiting().ok().filter(|all| !all.is_empty()));
+        asked.ok_or("nobody took over")?;
+        pass(STOPPED);
+        stopped.signal(Signal::CONT);
+        if let Heard::Silence = stopped.hear(sent, PATIENCE) {
+            return Err("the call of the stopped proxy was never answered".to_owned());
+        }
+        let found = self.world.judge()?;
+        self.outcome.violations.extend(found);
+        self.world.settle(&mut other, &call, &mut self.rng)?;
+        if stopped.leave() != Some(End::Exited(0)) {
+            return Err("the stopped proxy did not end in order".to_owned());
+        }
+        let found = self.world.close_and_judge(other, &mut self.rng)?;
+        self.outcome.violations.extend(found);
+        Ok(())
+    }
+
+    fn calm(&mut self) -> Result<(), String> {
+        let mut host = self.world.start(None)?;
+        let mut calls = Case::workload();
+        calls.push(Call::pay("petty", "e1", Some("error")));
+        for call in calls.iter().chain(&calls) {
+            self.world.settle(&mut host, call, &mut self.rng)?;
+        }
+        let found = self.world.close_and_judge(host, &mut self.rng)?;
+        self.outcome.violations.extend(found);
+        Ok(())
+    }
+}

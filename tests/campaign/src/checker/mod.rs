@@ -1,0 +1,338 @@
+//! The independent checker: what must hold of a record, of the world's ledger and of what people were told, whatever
+//! died when.
+//!
+//! Written from the specification. Owns the list of properties, each with a name that a report and a broken build refer
+//! to. Knows nothing of how the product stores or decides, and opens nothing but copies.
+
+mod canon;
+mod fold;
+mod record;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::host::Answer;
+pub(crate) use canon::canonical;
+pub(crate) use record::{Approval, Record};
+
+/// What must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Property {
+    /// At most one application per authorisation.
+    Once,
+    /// Every applied effect has an earlier intent in the record, open when it was applied, with the same arguments.
+    Intent,
+    /// Every acknowledged answer and decision is in the record.
+    Acknowledged,
+    /// No decision is overwritten.
+    Decision,
+    /// Every event is chained.
+    Chain,
+    /// Tables agree with events.
+    Tables,
+    /// Every open question can be acted on.
+    Question,
+    /// Nothing is left leased, open or orphaned after recovery.
+    Left,
+    /// Every answer is a documented one that fits what happened.
+    Explained,
+    /// The file is whole.
+    Whole,
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Property::Once => "at most one application per authorisation",
+            Property::Intent => "an effect has an earlier open intent with the same arguments",
+            Property::Acknowledged => "what was acknowledged is in the record",
+            Property::Decision => "no decision is overwritten",
+            Property::Chain => "every event is chained",
+            Property::Tables => "tables agree with events",
+            Property::Question => "every open question can be acted on",
+            Property::Left => "nothing is left leased, open or orphaned",
+            Property::Explained => "every answer is a documented one that fits",
+            Property::Whole => "the file is whole",
+        })
+    }
+}
+
+/// A property that does not hold, and where.
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) property: Property,
+    pub(crate) detail: String,
+}
+
+/// An answer that a host was given.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    pub(crate) tool: String,
+    pub(crate) args: Value,
+    pub(crate) answer: Answer,
+}
+
+/// A decision that an operator's command acknowledged.
+#[derive(Debug, Clone)]
+pub(crate) struct Decided {
+    pub(crate) approval: String,
+    pub(crate) approved: bool,
+    pub(crate) by: String,
+}
+
+/// What is known outside the record.
+#[derive(Debug, Default)]
+pub(crate) struct Outside {
+    pub(crate) told: Vec<Told>,
+    pub(crate) decided: Vec<Decided>,
+    /// Lines of the world's ledger, with the gate's name of the tool.
+    pub(crate) effects: Vec<Effect>,
+    /// Processes of servers that are still alive.
+    pub(crate) orphans: Vec<String>,
+}
+
+/// A payment that was applied.
+#[derive(Debug, Clone)]
+pub(crate) struct Effect {
+    /// As the gate calls it.
+    pub(crate) tool: String,
+    pub(crate) args: Value,
+    /// How many intents for it were open at that moment, where the world could look.
+    pub(crate) open_intents: Option<u64>,
+}
+
+const ANSWERS: [&str; 13] = [
+    "PENDING_APPROVAL",
+    "IN_PROGRESS",
+    "INTERRUPTED",
+    "UNKNOWN_OUTCOME",
+    "UNRECORDED",
+    "DENIED",
+    "INVALID",
+    "REJECTED",
+    "EXPIRED",
+    "DUPLICATE",
+    "BLOCKED",
+    "UNAVAILABLE",
+    "GATE_STATUS",
+];
+
+struct Judge<'a> {
+    record: &'a Record,
+    outside: &'a Outside,
+    found: Vec<Violation>,
+}
+
+/// Judges what is left at any moment, also right after a death.
+pub(crate) fn judge(database: &Path, scratch: &Path, outside: &Outside) -> Result<Vec<Violation>, String> {
+    let record = Record::of(database, scratch)?;
+    let mut judge = Judge { record: &record, outside, found: Vec::new() };
+    judge.at_any_time();
+    Ok(judge.found)
+}
+
+/// Judges what is left when everything was recovered and every process has gone.
+pub(crate) fn judge_settled(database: &Path, scratch: &Path, outside: &Outside) -> Result<Vec<Violation>, String> {
+    let record = Record::of(database, scratch)?;
+    let mut judge = Judge { record: &record, outside, found: Vec::new() };
+    judge.at_any_time();
+    judge.nothing_is_left();
+    Ok(judge.found)
+}
+
+impl Judge<'_> {
+    fn fail(&mut self, property: Property, detail: impl Into<String>) {
+        self.found.push(Violation { property, detail: detail.into() });
+    }
+
+    fn at_any_time(&mut self) {
+        if self.record.integrity != "ok" {
+            self.fail(Property::Whole, self.record.integrity.clone());
+        }
+        self.events_are_chained();
+        self.found.extend(fold::compare(self.record));
+        self.effects_are_authorised();
+        self.told_is_recorded();
+        self.decisions_stand();
+        self.questions_can_be_acted_on();
+    }
+
+    fn events_are_chained(&mut self) {
+        let mut previous = String::new();
+        for (expected, event) in (1..).zip(&self.record.events) {
+            let fields = [&*event.run, &*event.step, &*event.at, &*event.kind, &*event.payload_text];
+            let hash = canon::link(&previous, event.seq, fields);
+            if event.seq != expected || event.hash != hash {
+                self.fail(Property::Chain, format!("event {} where {expected} with hash {hash} belongs", event.seq));
+                return;
+            }
+            previous = hash;
+        }
+    }
+
+    fn effects_are_authorised(&mut self) {
+        let mut applied: HashMap<(String, String), u64> = HashMap::new();
+        for effect in &self.outside.effects {
+            let key = (effect.tool.clone(), canonical(&effect.args));
+            *applied.entry(key).or_default() += 1;
+            if effect.open_intents == Some(0) {
+                let detail = format!("{} {} was applied while no intent for it was open", effect.tool, effect.args);
+                self.fail(Property::Intent, detail);
+            }
+        }
+        for ((tool, args), times) in applied {
+            let intents = self.intents(&tool, &args);
+            if intents == 0 {
+                self.fail(Property::Intent, format!("{tool} {args} was applied and has no intent"));
+            }
+            let authorised = self.authorised(&tool, &args);
+            if times > authorised || times > intents {
+                let detail = format!("{tool} {args}: applied {times}, authorised {authorised}, intents {intents}");
+                self.fail(Property::Once, detail);
+            }
+        }
+    }
+
+    /// Starts of this call in the record.
+    fn intents(&self, tool: &str, args: &str) -> u64 {
+        let starts = self.record.events.iter().filter(|event| event.kind == "step.tool_started");
+        let same = starts
+            .filter(|event| event.payload["tool"] == tool && canonical(&event.payload["args"]) == args);
+        same.count() as u64
+    }
+
+    /// How often this call may be applied: once by the policy where that allows it, and once for each approval.
+    fn authorised(&self, tool: &str, args: &str) -> u64 {
+        let approved = self.record.approvals.iter().filter(|approval| {
+            let capability: Value = serde_json::from_str(&approval.capability).unwrap_or_default();
+            approval.status == "approved" && capability["name"] == tool && canonical(&capability["args"]) == args
+        });
+        approved.count() as u64 + u64::from(tool == "petty_pay")
+    }
+
+    fn told_is_recorded(&mut self) {
+        for told in &self.outside.told {
+            let args = canonical(&told.args);
+            let of_call = |step: &&record::Step| {
+                step.decision["tool"] == told.tool && canonical(&step.decision["args"]) == args
+            };
+            let mut steps = self.record.steps.iter().filter(of_call);
+            let applied = self.outside.effects.iter().any(|e| e.tool == told.tool && canonical(&e.args) == args);
+            let (text, what) = (&told.answer.text, format!("{} {args} was told {:?}", told.tool, told.answer.text));
+            match told.answer.word() {
+                None if told.answer.is_error => {
+                    if !steps.any(|step| step.observation["kind"] == "tool_error") {
+                        self.fail(Property::Acknowledged, what.clone());
+                    }
+                    if told.args["mode"] != "error" {
+                        self.fail(Property::Explained, format!("{what}, and the server never said so"));
+                    }
+                }
+                None => {
+                    if !steps.any(|step| step.status == "done" && step.observation["kind"] == "tool_result") {
+                        self.fail(Property::Acknowledged, what.clone());
+                    }
+                    if told.tool.ends_with("_pay") && !applied {
+                        self.fail(Property::Explained, format!("{what}, and nothing was applied"));
+                    }
+                }
+                Some("DUPLICATE") => {
+                    if !steps.any(|step| matches!(&*step.status, "done" | "failed")) {
+                        self.fail(Property::Acknowledged, what);
+                    }
+                }
+                Some("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME" | "REJECTED" | "BLOCKED") => {
+                    let named = told.answer.approval();
+                    let is_known = |id| self.record.approvals.iter().any(|approval| approval.id == id);
+                    if named.is_some_and(|id| !is_known(id)) {
+                        self.fail(Property::Acknowledged, what);
+                    }
+                }
+                Some(word) if ANSWERS.contains(&word) => {}
+                // A host that leaves is told so, by the protocol.
+                Some("PROTOCOL") if text.contains("the session is ending") => {}
+                Some(_) => self.fail(Property::Explained, what),
+            }
+        }
+    }
+
+    fn decisions_stand(&mut self) {
+        let row = |id: &str| self.record.approvals.iter().find(|approval| approval.id == id);
+        for decided in &self.outside.decided {
+            let status = if decided.approved { "approved" } else { "rejected" };
+            match row(&decided.approval) {
+                Some(row) if row.status == status && row.by == decided.by => {}
+                Some(row) => {
+                    let detail = format!("{} was {status} by {}, and is {} by {}", row.id, decided.by, row.status, row.by);
+                    self.fail(Property::Decision, detail);
+                }
+                None => self.fail(Property::Acknowledged, format!("the decided approval {} is gone", decided.approval)),
+            }
+        }
+        let mut decided: HashMap<&str, usize> = HashMap::new();
+        for event in self.record.events.iter().filter(|event| event.kind == "approval.decided") {
+            if event.payload["status"] != "expired" {
+                *decided.entry(event.payload["approval_id"].as_str().unwrap_or_default()).or_default() += 1;
+            }
+        }
+        for (id, times) in decided.into_iter().filter(|(_, times)| *times > 1) {
+            self.fail(Property::Decision, format!("approval {id} was decided {times} times"));
+        }
+    }
+
+    fn questions_can_be_acted_on(&mut self) {
+        for approval in &self.record.approvals {
+            let Approval { kind, capability, presentation, request, .. } = approval;
+            let hash = canon::approval_hash(kind, capability, presentation, request);
+            if hash.as_deref() != Some(&*approval.hash) {
+                self.fail(Property::Question, format!("approval {} does not hash to its hash", approval.id));
+            }
+        }
+        for run in self.record.runs.iter().filter(|run| run.status == "WAITING_FOR_APPROVAL") {
+            let latest = self.record.approvals.iter().rfind(|approval| approval.run == run.id);
+            let step = latest.and_then(|approval| self.record.steps.iter().find(|step| step.id == approval.step));
+            let open = latest.is_some_and(|approval| matches!(&*approval.status, "pending" | "approved"));
+            if !open || step.is_none_or(|step| step.status != "awaiting_approval") {
+                self.fail(Property::Question, format!("run {} waits for nothing that can be decided", run.id));
+            }
+        }
+    }
+
+    fn nothing_is_left(&mut self) {
+        for run in &self.record.runs {
+            let over = matches!(&*run.status, "WAITING_FOR_APPROVAL" | "COMPLETED" | "FAILED" | "CANCELLED");
+            if !over || !run.owner.is_empty() {
+                self.fail(Property::Left, format!("run {} is {} and held by {:?}", run.id, run.status, run.owner));
+            }
+        }
+        for step in self.record.steps.iter().filter(|s| matches!(&*s.status, "deciding" | "executing")) {
+            self.fail(Property::Left, format!("step {} of run {} is {}", step.id, step.run, step.status));
+        }
+        for run in &self.record.runs {
+            if !self.record.calls.iter().any(|call| call.run == run.id) {
+                self.fail(Property::Left, format!("run {} is of no call", run.id));
+            }
+        }
+        for call in &self.record.calls {
+            if !self.record.runs.iter().any(|run| run.id == call.run) {
+                self.fail(Property::Left, format!("the call of run {} began nothing", call.run));
+            }
+        }
+        let mut open: HashMap<&str, usize> = HashMap::new();
+        for call in self.record.calls.iter().filter(|call| call.open) {
+            *open.entry(&call.key).or_default() += 1;
+        }
+        for (key, times) in open.into_iter().filter(|(_, times)| *times > 1) {
+            self.fail(Property::Left, format!("request {key} is open {times} times"));
+        }
+        if self.record.groups > 0 {
+            self.fail(Property::Left, format!("{} process groups are noted as alive", self.record.groups));
+        }
+        for orphan in &self.outside.orphans {
+            self.fail(Property::Left, format!("server process {orphan} outlived its gate"));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The record as it lies on disk, read with the checker's own SQL from a copy of the files.
+//!
+//! Owns the copying, so that looking changes nothing: opening a database that a death left behind copies its log, and
+//! that is for the product to do. Knows the tables from the specification (section 1.2) alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, Row};
+use serde_json::Value;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    pub(crate) seq: i64,
+    pub(crate) run: String,
+    pub(crate) step: String,
+    pub(crate) at: String,
+    pub(crate) kind: String,
+    pub(crate) payload_text: String,
+    pub(crate) payload: Value,
+    pub(crate) hash: String,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    pub(crate) id: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) steps: i64,
+    pub(crate) owner: String,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    pub(crate) id: String,
+    pub(crate) run: String,
+    pub(crate) idx: i64,
+    pub(crate) status: String,
+    pub(crate) decision: Value,
+    pub(crate) observation: Value,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Approval {
+    pub(crate) id: String,
+    pub(crate) run: String,
+    pub(crate) step: String,
+    pub(crate) kind: String,
+    pub(crate) capability: String,
+    pub(crate) presentation: String,
+    pub(crate) request: String,
+    pub(crate) hash: String,
+    pub(crate) status: String,
+    pub(crate) by: String,
+}
+
+/// A row of the proxy's index.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) key: String,
+    pub(crate) run: String,
+    pub(crate) open: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) events: Vec<Event>,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) approvals: Vec<Approval>,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) groups: i64,
+    /// What SQLite's own check says.
+    pub(crate) integrity: String,
+}
+
+impl Record {
+    /// Reads a copy of a database; a file that has no tables yet is an empty record.
+    pub(crate) fn of(database: &Path, scratch: &Path) -> Result<Record, String> {
+        let copy = copy(database, scratch)?;
+        let Some(copy) = copy else { return Ok(Record { integrity: "ok".to_owned(), ..Record::default() }) };
+        let conn = Connection::open(&copy).map_err(|error| error.to_string())?;
+        read(&conn).map_err(|error| format!("read the record: {error}"))
+    }
+}
+
+fn copy(database: &Path, scratch: &Path) -> Result<Option<PathBuf>, String> {
+    let whole = |error: std::io::Error| format!("copy the record: {error}");
+    let copy = scratch.join("judged.db");
+    for suffix in ["", "-wal", "-shm"] {
+        let named = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+        let to = named(&copy);
+        if to.exists() {
+            fs::remove_file(&to).map_err(whole)?;
+        }
+        // The shared memory is made anew from the log, as after a power cut.
+        if suffix != "-shm" && named(database).exists() {
+            fs::copy(named(database), &to).map_err(whole)?;
+        }
+    }
+    Ok(copy.exists().then_some(copy))
+}
+
+fn read(conn: &Connection) -> rusqlite::Result<Record> {
+    let integrity = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
+    let has = |table: &str| -> rusqlite::Result<bool> {
+        conn.query_row("SELECT COUNT(*) FROM sqlite_schema WHERE name = ?", [table], |row| row.get::<_, i64>(0))
+            .map(|count| count > 0)
+    };
+    if !has("events")? {
+        return Ok(Record { integrity, ..Record::default() });
+    }
+    let groups = match has("holdpoint_groups")? {
+        true => conn.query_row("SELECT COUNT(*) FROM holdpoint_groups", [], |row| row.get(0))?,
+        false => 0,
+    };
+    Ok(Record {
+        events: all(conn, "SELECT seq, run_id, step_id, at, type, payload_json, hash FROM events ORDER BY seq", event)?,
+        runs: all(conn, "SELECT id, status, reason, step_count, lease_owner FROM runs ORDER BY rowid", |row| {
+            Ok(Run {
+                id: row.get(0)?,
+                status: row.get(1)?,
+                reason: row.get(2)?,
+                steps: row.get(3)?,
+                owner: row.get(4)?,
+            })
+        })?,
+        steps: all(
+            conn,
+            "SELECT id, run_id, idx, status, decision_json, observation_json FROM steps ORDER BY run_id, idx",
+            |row| {
+                Ok(Step {
+                    id: row.get(0)?,
+                    run: row.get(1)?,
+                    idx: row.get(2)?,
+                    status: row.get(3)?,
+                    decision: json(row, 4)?,
+                    observation: json(row, 5)?,
+                })
+            },
+        )?,
+        approvals: all(
+            conn,
+            "SELECT id, run_id, step_id, kind, capability_json, presentation_json, request_json, hash, status, decided_by
+             FROM approvals ORDER BY rowid",
+            approval,
+        )?,
+        calls: match has("proxy_calls")? {
+            true => all(conn, "SELECT request_key, run_id, open FROM proxy_calls ORDER BY id", |row| {
+                Ok(Call { key: row.get(0)?, run: row.get(1)?, open: row.get(2)? })
+            })?,
+            false => Vec::new(),
+        },
+        groups,
+        integrity,
+    })
+}
+
+fn all<T>(
+    conn: &Connection,
+    sql: &str,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    conn.prepare(sql)?.query_map([], read)?.collect()
+}
+
+fn json(row: &Row<'_>, at: usize) -> rusqlite::Result<Value> {
+    let text: String = row.get(at)?;
+    Ok(serde_json::from_str(&text).unwrap_or_default())
+}
+
+fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
+    let payload_text: String = row.get(5)?;
+    Ok(Event {
+        seq: row.get(0)?,
+        run: row.get(1)?,
+        step: row.get(2)?,
+        at: row.get(3)?,
+        kind: row.get(4)?,
+        payload: serde_json::from_str(&payload_text).unwrap_or_default(),
+        payload_text,
+        hash: row.get(6)?,
+    })
+}
+
+fn approval(row: &Row<'_>) -> rusqlite::Result<Approval> {
+    Ok(Approval {
+        id: row.get(0)?,
+        run: row.get(1)?,
+        step: row.get(2)?,
+        kind: row.get(3)?,
+        capability: row.get(4)?,
+        presentation: row.get(5)?,
+        request: row.get(6)?,
+        hash: row.get(7)?,
+        status: row.get(8)?,
+        by: row.get(9)?,
+    })
+}

@@ -1,0 +1,152 @@
+//! The crash campaign: kills the real programs, again and again, and judges from outside what is left.
+//!
+//! `cargo run --release -p holdpoint-campaign [-- --seconds N --seed S --short]` builds the product with its faults, runs
+//! every named point, then random deaths and several processes for the time given, then the broken builds, and prints a
+//! report. Owns the order and the exit status: zero only if nothing was violated, every counted case really died, and
+//! every broken build was noticed.
+
+mod broken;
+mod cases;
+mod checker;
+mod clock;
+mod host;
+mod payments;
+mod random;
+mod report;
+mod world;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clock::now;
+use report::Report;
+use world::Programs;
+
+/// The time for random deaths and for several processes, when none is given.
+const SECONDS: u64 = 120;
+const SECONDS_SHORT: u64 = 10;
+
+struct Options {
+    seconds: Option<u64>,
+    seed: u64,
+    short: bool,
+    write: bool,
+    only: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = match words.first().map(String::as_str) {
+        Some("payment-server") => {
+            let ledger = words.get(1).map(PathBuf::from).ok_or_else(|| "name the ledger".to_owned());
+            ledger.and_then(|ledger| payments::serve(&ledger)).map(|()| true)
+        }
+        Some(_) | None => options(&words).and_then(|options| campaign(&options)),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            say(&format!("campaign: {why}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Says something to whoever ran this; when nobody listens, the report and the status are left.
+fn say(text: &str) {
+    drop(writeln!(std::io::stdout(), "{text}"));
+}
+
+fn options(words: &[String]) -> Result<Options, String> {
+    let mut options = Options { seconds: None, seed: 1, short: false, write: false, only: None };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().cloned().ok_or_else(|| format!("{word} needs a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("{word} {text}: not a number"));
+        match word.as_str() {
+            "--seconds" => options.seconds = Some(number(value()?)?),
+            "--seed" => options.seed = number(value()?)?,
+            "--short" => options.short = true,
+            "--write-report" => options.write = true,
+            "--only" => options.only = Some(value()?),
+            _ => return Err(format!("{word}: known are --seconds N, --seed S, --short, --only TEXT, --write-report")),
+        }
+    }
+    Ok(options)
+}
+
+fn campaign(options: &Options) -> Result<bool, String> {
+    let programs = programs()?;
+    let mut report = Report::new(options.seed, options.short, &std::env::args().skip(1).collect::<Vec<_>>());
+    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    for (at, (name, story)) in cases::named().into_iter().enumerate().filter(|(_, (name, _))| wanted(name)) {
+        let seed = options.seed.wrapping_add(at as u64);
+        let outcome = cases::run(&programs, &format!("named-{at}"), &story, None, seed);
+        report.named(&name, seed, &outcome);
+    }
+    for (at, broken) in broken::all().iter().enumerate().filter(|(_, broken)| wanted(broken.name)) {
+        let seed = options.seed.wrapping_add(at as u64);
+        let outcome = cases::run(&programs, &format!("broken-{at}"), &broken.story, Some(broken.name), seed);
+        report.broken(broken, &outcome);
+    }
+    let seconds = options.seconds.unwrap_or(if options.short { SECONDS_SHORT } else { SECONDS });
+    let (began, time) = (now(), Duration::from_secs(seconds));
+    let mut round = 0;
+    while wanted("random") && began.elapsed() < time {
+        let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(round);
+        // One round in eight is of several processes, which wait out real leases.
+        if round % 8 == 7 {
+            report.several(seed, &random::several(&programs, &format!("several-{round}"), seed));
+        } else {
+            report.random(seed, &random::lives(&programs, &format!("random-{round}"), None, seed));
+        }
+        round += 1;
+    }
+    let text = report.text();
+    say(&text);
+    if options.write {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("REPORT.md");
+        std::fs::write(&path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    if report.is_good() {
+        drop(std::fs::remove_dir_all(&programs.folder));
+    }
+    Ok(report.is_good())
+}
+
+/// Builds the product with its faults, and keeps a copy where no other build overwrites it.
+fn programs() -> Result<Programs, String> {
+    let campaign = std::env::current_exe().map_err(|error| error.to_string())?;
+    let folder = campaign.parent().ok_or("this program is nowhere")?;
+    let target = folder.parent().ok_or("this program is nowhere")?;
+    // As fast as this program itself was built: `release` cannot have the faults, and its twin `campaign` can.
+    let (profile, built) = match cfg!(debug_assertions) {
+        true => ("dev", folder.to_owned()),
+        false => ("campaign", target.join("campaign")),
+    };
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "--quiet", "--package", "holdpoint", "--bin", "holdpoint", "--features", "faults"])
+        .args(["--profile", profile, "--target-dir"])
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .map_err(|error| format!("build the product with its faults: {error}"))?;
+    if !status.success() {
+        return Err(format!("the product was not built with its faults: {status}"));
+    }
+    let place = std::env::temp_dir().join(format!("holdpoint-campaign-{}", std::process::id()));
+    std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let place = place.canonicalize().map_err(|error| error.to_string())?;
+    let copy = |from: &Path, name: &str| {
+        let to = place.join(name);
+        std::fs::copy(from, &to).map(|_| to).map_err(|error| format!("{}: {error}", from.display()))
+    };
+    Ok(Programs {
+        holdpoint: copy(&built.join("holdpoint"), "holdpoint")?,
+        campaign: copy(&campaign, "campaign")?,
+        folder: place.clone(),
+    })
+}

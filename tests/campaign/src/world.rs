@@ -1,0 +1,370 @@
+//! One case's world: a folder with the gate's files, the ledgers beside it, the real programs, and a log of everything
+//! that people were told.
+//!
+//! Owns the layout and its removal. The programs are the product's, as child processes; what happens to them is asked for
+//! in their environment.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use serde_json::{Value, json};
+
+use crate::checker::{Decided, Effect, Outside, Told, Violation, judge, judge_settled};
+use crate::clock::{Rng, pass, until};
+use crate::host::{End, Heard, Host, PATIENCE};
+use crate::payments::{RECORD, beside};
+
+/// The gate's lease; the shortest that it takes.
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
+/// How far a process that recovers is ahead of the one that died: past its lease.
+const PAST_LEASE_MS: u64 = 4_000;
+/// How often a call is repeated before it counts as stuck, and how long between.
+const TRIES_MAX: usize = 150;
+const BETWEEN_TRIES: Duration = Duration::from_millis(40);
+/// How long a server may outlive its gate: the time of a signal.
+const ORPHANS: Duration = Duration::from_secs(5);
+
+/// Where the programs are.
+#[derive(Debug, Clone)]
+pub(crate) struct Programs {
+    /// The product, built with its faults.
+    pub(crate) holdpoint: PathBuf,
+    /// This program, which is also the payment server.
+    pub(crate) campaign: PathBuf,
+    /// A folder for the cases.
+    pub(crate) folder: PathBuf,
+}
+
+/// A call that a host makes.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) tool: String,
+    pub(crate) args: Value,
+}
+
+impl Call {
+    pub(crate) fn read(reference: &str) -> Call {
+        Call { tool: "petty_balance".to_owned(), args: json!({"ref": reference}) }
+    }
+
+    pub(crate) fn pay(server: &str, reference: &str, mode: Option<&str>) -> Call {
+        let mut args = json!({"amount": 40, "ref": reference});
+        if let Some(mode) = mode {
+            args["mode"] = json!(mode);
+        }
+        Call { tool: format!("{server}_pay"), args }
+    }
+}
+
+/// What came of making a call until it is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    Done,
+    /// The proxy died.
+    Died,
+}
+
+/// An approval that waits.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) run: String,
+    pub(crate) id: String,
+    pub(crate) kind: String,
+}
+
+pub(crate) struct World {
+    programs: Programs,
+    root: PathBuf,
+    ahead_ms: u64,
+    broken: Option<&'static str>,
+    pub(crate) told: Vec<Told>,
+    pub(crate) decided: Vec<Decided>,
+    people: u64,
+    /// Kept on disk for whoever has to look at it.
+    pub(crate) keep: bool,
+}
+
+impl World {
+    pub(crate) fn make(programs: &Programs, name: &str, broken: Option<&'static str>) -> Result<World, String> {
+        let root = programs.folder.join(name);
+        for folder in ["gate", "bank", "petty", "judge"] {
+            let path = root.join(folder);
+            fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            own(&path, 0o700)?;
+        }
+        let world = World {
+            programs: programs.clone(),
+            root,
+            ahead_ms: 0,
+            broken,
+            told: Vec::new(),
+            decided: Vec::new(),
+            people: 0,
+            keep: false,
+        };
+        let config = world.path("gate/config.json");
+        fs::write(&config, world.configuration().to_string()).map_err(|error| error.to_string())?;
+        own(&config, 0o600)?;
+        world.pin()?;
+        Ok(world)
+    }
+
+    fn configuration(&self) -> Value {
+        let server = |name: &str, outcome: &str| {
+            json!({
+                "name": name,
+                "command": [self.programs.campaign, "payment-server", self.ledger(name)],
+                "env": [format!("{RECORD}={}", self.database().display())],
+                "default_timeout": "20s",
+                "manifest": format!("{name}.manifest.json"),
+                "rules": {
+                    "balance": {"side_effect": "read_only"},
+                    "pay": {"side_effect": "remote_mutation", "outcome": outcome},
+                },
+            })
+        };
+        json!({
+            "database": "gate.db", "session": "campaign", "hold": "0s", "repeat_window": "1000h",
+            "max_pending": 50, "lease_ttl": format!("{}s", LEASE.as_secs()),
+            "servers": [server("bank", "require_approval"), server("petty", "allow")],
+        })
+    }
+
+    /// Pins the tools; they are the same in every world, so only the first one asks the servers.
+    fn pin(&self) -> Result<(), String> {
+        let pinned = self.programs.folder.join("pinned");
+        let manifests = ["bank.manifest.json", "petty.manifest.json"];
+        if !pinned.exists() {
+            let config = self.path("gate/config.json");
+            let output = Command::new(&self.programs.holdpoint).args(["pin", "--yes", "--config"]).arg(config).output();
+            let output = output.map_err(|error| error.to_string())?;
+            if !output.status.success() {
+                return Err(format!("pin: {}", String::from_utf8_lossy(&output.stderr)));
+            }
+            fs::create_dir_all(&pinned).map_err(|error| error.to_string())?;
+            for name in manifests {
+                fs::copy(self.path("gate").join(name), pinned.join(name)).map_err(|error| error.to_string())?;
+            }
+        }
+        for name in manifests {
+            let to = self.path("gate").join(name);
+            fs::copy(pinned.join(name), &to).map_err(|error| error.to_string())?;
+            own(&to, 0o600)?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path("gate/gate.db")
+    }
+
+    pub(crate) fn ledger(&self, server: &str) -> PathBuf {
+        self.path(server).join("ledger")
+    }
+
+    fn program(&self, fault: Option<&str>) -> Command {
+        let mut command = Command::new(&self.programs.holdpoint);
+        command.env("HOLDPOINT_CLOCK_AHEAD_MS", self.ahead_ms.to_string());
+        for (name, value) in [("HOLDPOINT_FAULT", fault), ("HOLDPOINT_BROKEN", self.broken)] {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
+
+    /// Starts a proxy that does not know of a greeting yet.
+    pub(crate) fn spawn(&self, fault: Option<&str>) -> Result<Host, String> {
+        let log = OpenOptions::new().create(true).append(true).open(self.path("log"));
+        let mut command = self.program(fault);
+        command.args(["proxy", "--config"]).arg(self.path("gate/config.json"));
+        command.stderr(log.map_err(|error| error.to_string())?);
+        Host::spawn(command)
+    }
+
+    /// Starts a proxy with a host in front of it.
+    pub(crate) fn start(&self, fault: Option<&str>) -> Result<Host, String> {
+        let mut host = self.spawn(fault)?;
+        host.greet();
+        Ok(host)
+    }
+
+    /// Lets the lease of everybody who died be over for whoever is started next.
+    pub(crate) fn pass_lease(&mut self) {
+        self.ahead_ms += PAST_LEASE_MS;
+    }
+
+    /// Makes a call, and makes it again until it is over, deciding what waits.
+    pub(crate) fn settle(&mut self, host: &mut Host, call: &Call, rng: &mut Rng) -> Result<Settled, String> {
+        for _ in 0..TRIES_MAX {
+            let id = host.send(&call.tool, &call.args);
+            let answer = match host.hear(id, PATIENCE) {
+                Heard::Gone => return Ok(Settled::Died),
+                Heard::Silence => return Err(format!("{call:?} was never answered")),
+                Heard::Answer(answer) => answer,
+            };
+            let word = answer.word().map(str::to_owned);
+            self.told.push(Told { tool: call.tool.clone(), args: call.args.clone(), answer });
+            match word.as_deref() {
+                Some("IN_PROGRESS" | "UNAVAILABLE") => pass(BETWEEN_TRIES),
+                Some("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME" | "BLOCKED") => self.decide_all(rng)?,
+                Some(_) | None => return Ok(Settled::Done),
+            }
+        }
+        let last = self.told.last().map(|told| told.answer.text.clone());
+        Err(format!("{call:?} is stuck at {last:?}"))
+    }
+
+    /// What waits for a person, read from the file.
+    pub(crate) fn waiting(&self) -> Result<Vec<Waiting>, String> {
+        let read = || -> rusqlite::Result<Vec<Waiting>> {
+            let conn = Connection::open_with_flags(self.database(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            conn.busy_timeout(PATIENCE)?;
+            let sql = "SELECT a.run_id, a.id, a.kind FROM approvals a JOIN runs r ON r.id = a.run_id
+                       WHERE a.status = 'pending' AND r.status = 'WAITING_FOR_APPROVAL' ORDER BY a.rowid";
+            conn.prepare(sql)?
+                .query_map([], |row| Ok(Waiting { run: row.get(0)?, id: row.get(1)?, kind: row.get(2)? }))?
+                .collect()
+        };
+        read().map_err(|error| format!("look for what waits: {error}"))
+    }
+
+    /// Decides everything that waits, with the operator's command: ordinary questions are approved, interruptions as
+    /// chance has it.
+    pub(crate) fn decide_all(&mut self, rng: &mut Rng) -> Result<(), String> {
+        for waiting in self.waiting()? {
+            let approve = waiting.kind != "interrupted_side_effect" || rng.flip();
+            self.decide(&waiting, approve, None)?;
+        }
+        Ok(())
+    }
+
+    /// Decides one question, and notes the decision when the command acknowledged it.
+    pub(crate) fn decide(&mut self, what: &Waiting, approve: bool, fault: Option<&str>) -> Result<End, String> {
+        self.people += 1;
+        let by = format!("person {}", self.people);
+        let mut command = self.program(fault);
+        command.arg("--db").arg(self.database()).arg("--json").arg(if approve { "approve" } else { "reject" });
+        command.args([&what.run, "--approval", &what.id, "--by", &by]).stdin(Stdio::null());
+        let output = command.output().map_err(|error| format!("start the operator's command: {error}"))?;
+        use std::os::unix::process::ExitStatusExt as _;
+        match (output.status.code(), output.status.signal()) {
+            (Some(0), _) => {
+                self.decided.push(Decided { approval: what.id.clone(), approved: approve, by });
+                Ok(End::Exited(0))
+            }
+            (_, Some(9)) => Ok(End::Killed),
+            (code, _) => {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                // Somebody may have been faster, and the command says so.
+                let known = ["approved", "rejected", "not waiting", "CANCELLED", "RUNNING", "COMPLETED", "FAILED"];
+                match known.iter().any(|word| said.contains(word)) {
+                    true => Ok(End::Exited(code.unwrap_or(-1))),
+                    false => Err(format!("the question {} can't be acted on: {said}", what.id)),
+                }
+            }
+        }
+    }
+
+    /// What the world has seen, and what people were told.
+    fn outside(&self, orphans: Vec<String>) -> Result<Outside, String> {
+        let mut effects = Vec::new();
+        for server in ["bank", "petty"] {
+            let text = fs::read_to_string(self.ledger(server)).unwrap_or_default();
+            for line in text.lines() {
+                let line: Value = serde_json::from_str(line).map_err(|_| format!("a torn ledger: {line}"))?;
+                let open_intents = line["open_intents"].as_u64();
+                effects.push(Effect { tool: format!("{server}_pay"), args: line["arguments"].clone(), open_intents });
+            }
+        }
+        Ok(Outside { told: self.told.clone(), decided: self.decided.clone(), effects, orphans })
+    }
+
+    /// Payments that were applied so far.
+    pub(crate) fn effects(&self) -> usize {
+        self.outside(Vec::new()).map_or(0, |outside| outside.effects.len())
+    }
+
+    /// Judges what is left right after a death.
+    pub(crate) fn judge(&self) -> Result<Vec<Violation>, String> {
+        judge(&self.database(), &self.path("judge"), &self.outside(Vec::new())?)
+    }
+
+    /// Recovers with a new process, makes every call until it is over, closes, and judges what is left.
+    pub(crate) fn recover_and_judge(&mut self, calls: &[Call], rng: &mut Rng) -> Result<Vec<Violation>, String> {
+        self.pass_lease();
+        let mut host = self.start(None)?;
+        for call in calls {
+            if self.settle(&mut host, call, rng)? == Settled::Died {
+                return Err("a proxy died that nobody killed".to_owned());
+            }
+        }
+        self.close_and_judge(host, rng)
+    }
+
+    /// Acts on every question, closes the last proxy as a host does, and judges what is left.
+    pub(crate) fn close_and_judge(&mut self, host: Host, rng: &mut Rng) -> Result<Vec<Violation>, String> {
+        self.decide_all(rng)?;
+        match host.leave() {
+            Some(End::Exited(0)) => {}
+            other => return Err(format!("the proxy was left, and ended as {other:?}")),
+        }
+        self.judge_settled()
+    }
+
+    pub(crate) fn judge_settled(&self) -> Result<Vec<Violation>, String> {
+        let _gone = until(ORPHANS, || self.orphans().is_empty().then_some(()));
+        judge_settled(&self.database(), &self.path("judge"), &self.outside(self.orphans())?)
+    }
+
+    /// Server processes of this world that are alive.
+    fn orphans(&self) -> Vec<String> {
+        let ours = self.root.display().to_string();
+        let pids = ["bank", "petty"]
+            .map(|server| fs::read_to_string(beside(&self.ledger(server), "pids")).unwrap_or_default())
+            .join("");
+        let lives = |pid: &&str| {
+            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(&ours))
+        };
+        pids.lines().filter(lives).map(str::to_owned).collect()
+    }
+
+    /// Waits until a payment is held in its server.
+    pub(crate) fn is_held(&self, server: &str) -> Result<(), String> {
+        let held = beside(&self.ledger(server), "held");
+        until(PATIENCE, || held.exists().then_some(())).ok_or_else(|| "no payment came to be held".to_owned())
+    }
+
+    /// Holds no payment any more.
+    pub(crate) fn release(&self) -> Result<(), String> {
+        for server in ["bank", "petty"] {
+            fs::write(beside(&self.ledger(server), "release"), "").map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if !self.keep {
+            drop(fs::remove_dir_all(&self.root));
+        }
+    }
+}
+
+fn own(path: &Path, mode: u32) -> Result<(), String> {
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| format!("{}: {error}", path.display()))
+}
