@@ -142,7 +142,10 @@ impl Process {
     async fn is_struck_out_within(&mut self, patience: Duration) {
         let ended = async { while self.exit.changed().await.is_ok() {} };
         if tokio::time::timeout(patience, ended).await.is_err() {
-            tracing::warn!(pgid = self.pid(), "an ended server is still written down; the next start strikes it out");
+            tracing::warn!(
+                pgid = self.pid(),
+                "an ended server is still written down; the next start strikes it out"
+            );
         }
     }
 

@@ -38,6 +38,8 @@ mod armed {
 
     /// How long a late death waits: long enough for what was answered to arrive.
     const LATE: Duration = Duration::from_millis(300);
+    /// How long a signal may take until every thread has felt it.
+    const SETTLE: Duration = Duration::from_millis(50);
 
     /// What is to happen to the process: `<point>:<count>` kills it, with `:stop` after that stops it, and with
     /// `:late` holds the thread that came there for a moment before the death.
@@ -61,8 +63,7 @@ mod armed {
         Some(Fault { point, left, signal, wait })
     });
 
-    static BROKEN: LazyLock<String> =
-        LazyLock::new(|| std::env::var("HOLDPOINT_BROKEN").unwrap_or_default());
+    static BROKEN: LazyLock<String> = LazyLock::new(|| std::env::var("HOLDPOINT_BROKEN").unwrap_or_default());
 
     static AHEAD: LazyLock<Duration> = LazyLock::new(|| {
         let millis = std::env::var("HOLDPOINT_CLOCK_AHEAD_MS").ok().and_then(|text| text.parse().ok());
@@ -73,13 +74,16 @@ mod armed {
     pub fn reach(point: &str) {
         if let Some(fault) = FAULT.as_ref()
             && fault.point == point
-            && fault.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)) == Ok(1)
+            && fault.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1))
+                == Ok(1)
         {
             std::thread::sleep(fault.wait);
             // A signal that can't be caught: no destructor runs and no buffer is flushed.
             if let Err(error) = kill_process(getpid(), fault.signal) {
                 tracing::error!(%error, point, "the fault that was asked for could not strike");
             }
+            // Another thread may be the one that is told of a stop, and this one would get a little further.
+            std::thread::sleep(SETTLE);
         }
     }
 

@@ -17,8 +17,8 @@ use rusqlite::Connection;
 use super::guards::{self, Halt};
 use super::head::{self, Head};
 use super::index::IndexCache;
-use crate::faults::process::{self, Broken};
 use super::{approvals, endings, events, index, runs, specs, steps};
+use crate::faults::process::{self, Broken};
 
 /// Spec hashes that are remembered. Each saves a look-up; a process has as many as tools.
 const SPECS_KNOWN_MAX: usize = 4_096;

@@ -68,7 +68,9 @@ pub(crate) fn named() -> Vec<(String, Story)> {
         all.push(Story::Recovery(format!("{phase}/approval.requested:1")));
         all.push(Story::Recovery(format!("{phase}/run.resumed:1")));
     }
-    for point in ["session.judging", "session.starting", "session.started", "executor.sending", "session.answered"] {
+    for point in
+        ["session.judging", "session.starting", "session.started", "executor.sending", "session.answered"]
+    {
         all.extend((1..=3).map(|count| Story::Proxy(format!("{point}:{count}"))));
     }
     all.extend((1..=4).map(|count| Story::Proxy(format!("front.answering:{count}"))));

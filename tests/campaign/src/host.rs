@@ -108,8 +108,13 @@ impl Host {
             Ok(message) => {
                 let result = &message["result"];
                 let contents = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
-                let texts: Vec<&str> = contents.iter().filter_map(|content| content["text"].as_str()).collect();
-                let text = if result.is_null() { format!("PROTOCOL: {}", message["error"]) } else { texts.join("\n") };
+                let texts: Vec<&str> =
+                    contents.iter().filter_map(|content| content["text"].as_str()).collect();
+                let text = if result.is_null() {
+                    format!("PROTOCOL: {}", message["error"])
+                } else {
+                    texts.join("\n")
+                };
                 Heard::Answer(Answer { text, is_error: result["isError"] == true })
             }
             Err(RecvTimeoutError::Disconnected) => Heard::Gone,

@@ -18,15 +18,21 @@ mod world;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use broken::Broken;
+use cases::Outcome;
 use clock::now;
 use report::Report;
-use world::Programs;
+use world::{Programs, World};
 
 /// The time for random deaths and for several processes, when none is given.
 const SECONDS: u64 = 120;
-const SECONDS_SHORT: u64 = 10;
+const SECONDS_SHORT: u64 = 5;
+/// Cases that are run at a time.
+const SIDE_BY_SIDE: usize = 4;
 
 struct Options {
     seconds: Option<u64>,
@@ -72,7 +78,11 @@ fn options(words: &[String]) -> Result<Options, String> {
             "--short" => options.short = true,
             "--write-report" => options.write = true,
             "--only" => options.only = Some(value()?),
-            _ => return Err(format!("{word}: known are --seconds N, --seed S, --short, --only TEXT, --write-report")),
+            _ => {
+                return Err(format!(
+                    "{word}: known are --seconds N, --seed S, --short, --only TEXT, --write-report"
+                ));
+            }
         }
     }
     Ok(options)
@@ -82,28 +92,46 @@ fn campaign(options: &Options) -> Result<bool, String> {
     let programs = programs()?;
     let mut report = Report::new(options.seed, options.short, &std::env::args().skip(1).collect::<Vec<_>>());
     let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
-    for (at, (name, story)) in cases::named().into_iter().enumerate().filter(|(_, (name, _))| wanted(name)) {
-        let seed = options.seed.wrapping_add(at as u64);
-        let outcome = cases::run(&programs, &format!("named-{at}"), &story, None, seed);
-        report.named(&name, seed, &outcome);
+    // The first world asks the servers for their pins, and the others take them from there.
+    drop(World::make(&programs, "first", None)?);
+    let named: Vec<_> =
+        cases::named().into_iter().enumerate().filter(|(_, (name, _))| wanted(name)).collect();
+    let seeded = |at: usize| options.seed.wrapping_add(at as u64);
+    let outcomes = side_by_side(named.len(), |turn| {
+        let (at, (_, story)) = &named[turn];
+        cases::run(&programs, &format!("named-{at}"), story, None, seeded(*at))
+    });
+    for ((at, (name, _)), outcome) in named.iter().zip(&outcomes) {
+        report.named(name, seeded(*at), outcome);
     }
-    for (at, broken) in broken::all().iter().enumerate().filter(|(_, broken)| wanted(broken.name)) {
-        let seed = options.seed.wrapping_add(at as u64);
-        let outcome = cases::run(&programs, &format!("broken-{at}"), &broken.story, Some(broken.name), seed);
-        report.broken(broken, &outcome);
+    let broken: Vec<_> = broken::all().into_iter().filter(|broken| wanted(broken.name)).collect();
+    let outcomes = side_by_side(broken.len(), |at| {
+        let Broken { name, story, .. } = &broken[at];
+        cases::run(&programs, &format!("broken-{at}"), story, Some(name), seeded(at))
+    });
+    for (broken, outcome) in broken.iter().zip(&outcomes) {
+        report.broken(broken, outcome);
     }
     let seconds = options.seconds.unwrap_or(if options.short { SECONDS_SHORT } else { SECONDS });
     let (began, time) = (now(), Duration::from_secs(seconds));
     let mut round = 0;
     while wanted("random") && began.elapsed() < time {
-        let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(round);
-        // One round in eight is of several processes, which wait out real leases.
-        if round % 8 == 7 {
-            report.several(seed, &random::several(&programs, &format!("several-{round}"), seed));
-        } else {
-            report.random(seed, &random::lives(&programs, &format!("random-{round}"), None, seed));
+        let seed_of = |turn: usize| options.seed.wrapping_mul(1_000_003).wrapping_add((round + turn) as u64);
+        let outcomes = side_by_side(SIDE_BY_SIDE, |turn| {
+            let (label, seed) = (format!("random-{}", round + turn), seed_of(turn));
+            // One in four is of several processes, which wait out real leases.
+            match turn == 0 {
+                true => random::several(&programs, &label, seed),
+                false => random::lives(&programs, &label, None, seed),
+            }
+        });
+        for (turn, outcome) in outcomes.iter().enumerate() {
+            match turn == 0 {
+                true => report.several(seed_of(turn), outcome),
+                false => report.random(seed_of(turn), outcome),
+            }
         }
-        round += 1;
+        round += SIDE_BY_SIDE;
     }
     let text = report.text();
     say(&text);
@@ -117,6 +145,24 @@ fn campaign(options: &Options) -> Result<bool, String> {
     Ok(report.is_good())
 }
 
+/// Runs cases side by side: each of them mostly waits. Gives their outcomes in order.
+fn side_by_side(count: usize, run: impl Fn(usize) -> Outcome + Sync) -> Vec<Outcome> {
+    let next = AtomicUsize::new(0);
+    let outcomes: Vec<Mutex<Outcome>> = (0..count).map(|_| Mutex::default()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..SIDE_BY_SIDE.min(count) {
+            scope.spawn(|| {
+                while let at = next.fetch_add(1, Ordering::Relaxed)
+                    && at < count
+                {
+                    *outcomes[at].lock().unwrap_or_else(PoisonError::into_inner) = run(at);
+                }
+            });
+        }
+    });
+    outcomes.into_iter().map(|outcome| outcome.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+}
+
 /// Builds the product with its faults, and keeps a copy where no other build overwrites it.
 fn programs() -> Result<Programs, String> {
     let campaign = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -128,7 +174,17 @@ fn programs() -> Result<Programs, String> {
         false => ("campaign", target.join("campaign")),
     };
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--quiet", "--package", "holdpoint", "--bin", "holdpoint", "--features", "faults"])
+        .args([
+            "build",
+            "--locked",
+            "--quiet",
+            "--package",
+            "holdpoint",
+            "--bin",
+            "holdpoint",
+            "--features",
+            "faults",
+        ])
         .args(["--profile", profile, "--target-dir"])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -40,11 +40,14 @@ pub(crate) fn serve(ledger: &Path) -> Result<(), String> {
         let Some(id) = message.get("id").cloned() else { continue };
         let params = &message["params"];
         match message["method"].as_str().unwrap_or_default() {
-            "initialize" => server.say(&id, &json!({
-                "protocolVersion": params["protocolVersion"],
-                "capabilities": {"tools": {}},
-                "serverInfo": {"name": "campaign-payments", "version": "1"},
-            })),
+            "initialize" => server.say(
+                &id,
+                &json!({
+                    "protocolVersion": params["protocolVersion"],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "campaign-payments", "version": "1"},
+                }),
+            ),
             "tools/list" => server.say(&id, &tools()),
             "tools/call" => {
                 let (server, params) = (Arc::clone(&server), params.clone());
@@ -139,7 +142,8 @@ fn witness(record: &Path, arguments: &Value) -> Result<usize, String> {
         let payloads = statement.query_map([], |row| row.get::<_, Option<String>>(0))?;
         let mut open = 0;
         for payload in payloads {
-            let payload: Value = payload?.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+            let payload: Value =
+                payload?.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
             open += usize::from(&payload["args"] == arguments);
         }
         Ok(open)
@@ -167,9 +171,7 @@ fn text(what: &str) -> Value {
 
 fn tools() -> Value {
     let string = json!({"type": "string"});
-    let schema = |properties: Value, required: Value| {
-        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
-    };
+    let schema = |properties: Value, required: Value| json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
     let payment = json!({"ref": string, "amount": {"type": "number"}, "mode": string});
     json!({"tools": [
         {"name": "balance", "description": "Tell what an account holds.", "annotations": {"readOnlyHint": true},

@@ -12,7 +12,7 @@ use crate::cases::Outcome;
 use crate::checker::Told;
 use crate::clock::{Rng, pass};
 use crate::host::{End, Heard, Host, PATIENCE};
-use crate::world::{Call, LEASE, Programs, Settled, World};
+use crate::world::{Call, LEASE, Programs, World};
 
 /// Proxies that die one after another in one world.
 const LIVES: u64 = 12;
@@ -157,11 +157,7 @@ pub(crate) fn several(programs: &Programs, label: &str, seed: u64) -> Outcome {
             }
         }
         let mut last = world.start(None)?;
-        for call in shared() {
-            if world.settle(&mut last, &call, &mut rng)? == Settled::Died {
-                return Err("a proxy died that nobody killed".to_owned());
-            }
-        }
+        world.settle_all(&mut last, &shared(), &mut rng)?;
         let found = world.close_and_judge(last, &mut rng)?;
         outcome.violations.extend(found);
         Ok(())
@@ -188,7 +184,12 @@ fn talk(mut host: Host, mut rng: Rng) -> Result<(Host, Vec<Told>), String> {
                 let over = !matches!(
                     answer.word(),
                     Some(
-                        "IN_PROGRESS" | "UNAVAILABLE" | "PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME" | "BLOCKED"
+                        "IN_PROGRESS"
+                            | "UNAVAILABLE"
+                            | "PENDING_APPROVAL"
+                            | "INTERRUPTED"
+                            | "UNKNOWN_OUTCOME"
+                            | "BLOCKED"
                     )
                 );
                 told.push(Told { tool: call.tool, args: call.args, answer });

@@ -80,7 +80,9 @@ impl Report {
 
     fn note(&mut self, name: &str, seed: u64, outcome: &Outcome) {
         let kept = outcome.kept.as_deref().unwrap_or("nothing kept");
-        let said = |Violation { property, detail }: &Violation| format!("{name}, seed {seed}: {property}: {detail} ({kept})");
+        let said = |Violation { property, detail }: &Violation| {
+            format!("{name}, seed {seed}: {property}: {detail} ({kept})")
+        };
         let mut found: Vec<String> = outcome.violations.iter().map(said).collect();
         found.extend(outcome.trouble.iter().map(|why| format!("{name}, seed {seed}: {why} ({kept})")));
         for failure in &found {
@@ -123,7 +125,10 @@ impl Report {
         line("| broken build | has to be noticed by | noticed | all that noticed |".to_owned());
         line("|---|---|---|---|".to_owned());
         for (name, what, property, seen, others) in &self.noticed {
-            line(format!("| {name}: {what} | {property} | {} | {others} |", if *seen { "yes" } else { "NO" }));
+            line(format!(
+                "| {name}: {what} | {property} | {} | {others} |",
+                if *seen { "yes" } else { "NO" }
+            ));
         }
         line(format!("\nNamed points ({}):\n", self.points.len()));
         for (name, good) in &self.points {

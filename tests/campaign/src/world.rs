@@ -24,6 +24,12 @@ pub(crate) const LEASE: Duration = Duration::from_secs(3);
 const PAST_LEASE_MS: u64 = 4_000;
 /// How often a call is repeated before it counts as stuck, and how long between.
 const TRIES_MAX: usize = 150;
+/// How often a call that is blocked is repeated before the others are made.
+const BLOCKED_MAX: usize = 2;
+/// What a decision ends in that found the file locked: nothing was recorded.
+const LOCKED: End = End::Exited(i32::MIN);
+/// How often it is tried again.
+const LOCKED_MAX: usize = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(40);
 /// How long a server may outlive its gate: the time of a signal.
 const ORPHANS: Duration = Duration::from_secs(5);
@@ -66,6 +72,8 @@ pub(crate) enum Settled {
     Done,
     /// The proxy died.
     Died,
+    /// Another request has to be made first: a person allowed its repetition.
+    Blocked,
 }
 
 /// An approval that waits.
@@ -89,7 +97,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn make(programs: &Programs, name: &str, broken: Option<&'static str>) -> Result<World, String> {
+    pub(crate) fn make(
+        programs: &Programs,
+        name: &str,
+        broken: Option<&'static str>,
+    ) -> Result<World, String> {
         let root = programs.folder.join(name);
         for folder in ["gate", "bank", "petty", "judge"] {
             let path = root.join(folder);
@@ -140,14 +152,18 @@ impl World {
         let manifests = ["bank.manifest.json", "petty.manifest.json"];
         if !pinned.exists() {
             let config = self.path("gate/config.json");
-            let output = Command::new(&self.programs.holdpoint).args(["pin", "--yes", "--config"]).arg(config).output();
+            let output = Command::new(&self.programs.holdpoint)
+                .args(["pin", "--yes", "--config"])
+                .arg(config)
+                .output();
             let output = output.map_err(|error| error.to_string())?;
             if !output.status.success() {
                 return Err(format!("pin: {}", String::from_utf8_lossy(&output.stderr)));
             }
             fs::create_dir_all(&pinned).map_err(|error| error.to_string())?;
             for name in manifests {
-                fs::copy(self.path("gate").join(name), pinned.join(name)).map_err(|error| error.to_string())?;
+                fs::copy(self.path("gate").join(name), pinned.join(name))
+                    .map_err(|error| error.to_string())?;
             }
         }
         for name in manifests {
@@ -205,6 +221,7 @@ impl World {
 
     /// Makes a call, and makes it again until it is over, deciding what waits.
     pub(crate) fn settle(&mut self, host: &mut Host, call: &Call, rng: &mut Rng) -> Result<Settled, String> {
+        let mut blocked = 0;
         for _ in 0..TRIES_MAX {
             let id = host.send(&call.tool, &call.args);
             let answer = match host.hear(id, PATIENCE) {
@@ -216,7 +233,12 @@ impl World {
             self.told.push(Told { tool: call.tool.clone(), args: call.args.clone(), answer });
             match word.as_deref() {
                 Some("IN_PROGRESS" | "UNAVAILABLE") => pass(BETWEEN_TRIES),
-                Some("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME" | "BLOCKED") => self.decide_all(rng)?,
+                Some("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME") => self.decide_all(rng)?,
+                Some("BLOCKED") if blocked == BLOCKED_MAX => return Ok(Settled::Blocked),
+                Some("BLOCKED") => {
+                    blocked += 1;
+                    self.decide_all(rng)?;
+                }
                 Some(_) | None => return Ok(Settled::Done),
             }
         }
@@ -243,17 +265,31 @@ impl World {
     pub(crate) fn decide_all(&mut self, rng: &mut Rng) -> Result<(), String> {
         for waiting in self.waiting()? {
             let approve = waiting.kind != "interrupted_side_effect" || rng.flip();
-            self.decide(&waiting, approve, None)?;
+            // A process that stands still in the middle of a write keeps everybody out, and the command says so.
+            for _ in 0..LOCKED_MAX {
+                if self.decide(&waiting, approve, None)? != LOCKED {
+                    break;
+                }
+            }
         }
         Ok(())
     }
 
     /// Decides one question, and notes the decision when the command acknowledged it.
-    pub(crate) fn decide(&mut self, what: &Waiting, approve: bool, fault: Option<&str>) -> Result<End, String> {
+    pub(crate) fn decide(
+        &mut self,
+        what: &Waiting,
+        approve: bool,
+        fault: Option<&str>,
+    ) -> Result<End, String> {
         self.people += 1;
         let by = format!("person {}", self.people);
         let mut command = self.program(fault);
-        command.arg("--db").arg(self.database()).arg("--json").arg(if approve { "approve" } else { "reject" });
+        command.arg("--db").arg(self.database()).arg("--json").arg(if approve {
+            "approve"
+        } else {
+            "reject"
+        });
         command.args([&what.run, "--approval", &what.id, "--by", &by]).stdin(Stdio::null());
         let output = command.output().map_err(|error| format!("start the operator's command: {error}"))?;
         use std::os::unix::process::ExitStatusExt as _;
@@ -265,8 +301,12 @@ impl World {
             (_, Some(9)) => Ok(End::Killed),
             (code, _) => {
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                if said.contains("store.locked") {
+                    return Ok(LOCKED);
+                }
                 // Somebody may have been faster, and the command says so.
-                let known = ["approved", "rejected", "not waiting", "CANCELLED", "RUNNING", "COMPLETED", "FAILED"];
+                let known =
+                    ["approved", "rejected", "not waiting", "CANCELLED", "RUNNING", "COMPLETED", "FAILED"];
                 match known.iter().any(|word| said.contains(word)) {
                     true => Ok(End::Exited(code.unwrap_or(-1))),
                     false => Err(format!("the question {} can't be acted on: {said}", what.id)),
@@ -283,7 +323,11 @@ impl World {
             for line in text.lines() {
                 let line: Value = serde_json::from_str(line).map_err(|_| format!("a torn ledger: {line}"))?;
                 let open_intents = line["open_intents"].as_u64();
-                effects.push(Effect { tool: format!("{server}_pay"), args: line["arguments"].clone(), open_intents });
+                effects.push(Effect {
+                    tool: format!("{server}_pay"),
+                    args: line["arguments"].clone(),
+                    open_intents,
+                });
             }
         }
         Ok(Outside { told: self.told.clone(), decided: self.decided.clone(), effects, orphans })
@@ -300,15 +344,38 @@ impl World {
     }
 
     /// Recovers with a new process, makes every call until it is over, closes, and judges what is left.
-    pub(crate) fn recover_and_judge(&mut self, calls: &[Call], rng: &mut Rng) -> Result<Vec<Violation>, String> {
+    pub(crate) fn recover_and_judge(
+        &mut self,
+        calls: &[Call],
+        rng: &mut Rng,
+    ) -> Result<Vec<Violation>, String> {
         self.pass_lease();
         let mut host = self.start(None)?;
-        for call in calls {
-            if self.settle(&mut host, call, rng)? == Settled::Died {
-                return Err("a proxy died that nobody killed".to_owned());
-            }
-        }
+        self.settle_all(&mut host, calls, rng)?;
         self.close_and_judge(host, rng)
+    }
+
+    /// Makes every call until it is over.
+    pub(crate) fn settle_all(
+        &mut self,
+        host: &mut Host,
+        calls: &[Call],
+        rng: &mut Rng,
+    ) -> Result<(), String> {
+        let mut left: Vec<&Call> = calls.iter().collect();
+        // Each round ends at least the one that the others were blocked by.
+        for _ in 0..=calls.len() {
+            let mut blocked = Vec::new();
+            for call in left {
+                match self.settle(host, call, rng)? {
+                    Settled::Done => {}
+                    Settled::Blocked => blocked.push(call),
+                    Settled::Died => return Err("a proxy died that nobody killed".to_owned()),
+                }
+            }
+            left = blocked;
+        }
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?} stay blocked")) }
     }
 
     /// Acts on every question, closes the last proxy as a host does, and judges what is left.
@@ -366,5 +433,6 @@ impl Drop for World {
 }
 
 fn own(path: &Path, mode: u32) -> Result<(), String> {
-    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| format!("{}: {error}", path.display()))
+    fs::set_permissions(path, Permissions::from_mode(mode))
+        .map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -38,8 +38,10 @@ pub(crate) fn canonical(value: &Value) -> String {
         Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
             members.sort_by(|a, b| a.0.as_bytes().cmp(b.0.as_bytes()));
-            let members: Vec<String> =
-                members.into_iter().map(|(key, value)| format!("{}:{}", quoted(key), canonical(value))).collect();
+            let members: Vec<String> = members
+                .into_iter()
+                .map(|(key, value)| format!("{}:{}", quoted(key), canonical(value)))
+                .collect();
             format!("{{{}}}", members.join(","))
         }
     }
@@ -66,7 +68,12 @@ fn quoted(text: &str) -> String {
 }
 
 /// What an approval's stored hash has to be.
-pub(crate) fn approval_hash(kind: &str, capability: &str, presentation: &str, request: &str) -> Option<String> {
+pub(crate) fn approval_hash(
+    kind: &str,
+    capability: &str,
+    presentation: &str,
+    request: &str,
+) -> Option<String> {
     let json = |text: &str| if text.is_empty() { Some(json!({})) } else { serde_json::from_str(text).ok() };
     let whole = json!({
         "kind": kind,

@@ -57,7 +57,9 @@ pub(super) fn compare(record: &Record) -> Vec<Violation> {
     for approval in &record.approvals {
         match told.approvals.remove(&approval.id) {
             Some((status, hash)) if status == approval.status && hash == approval.hash => {}
-            other => wrong.push(format!("approval {} is {} and told as {other:?}", approval.id, approval.status)),
+            other => {
+                wrong.push(format!("approval {} is {} and told as {other:?}", approval.id, approval.status))
+            }
         }
     }
     wrong.extend(told.runs.keys().map(|id| format!("run {id} is told and not there")));
@@ -75,7 +77,8 @@ impl Told {
         }
         if event.kind == "step.started" {
             let idx = event.payload["index"].as_i64().unwrap_or(-1);
-            let step = Step { run: event.run.clone(), idx, status: "deciding".to_owned(), decision: Value::Null };
+            let step =
+                Step { run: event.run.clone(), idx, status: "deciding".to_owned(), decision: Value::Null };
             self.steps.insert(event.step.clone(), step);
         }
         let Some(run) = self.runs.get_mut(&event.run) else {

@@ -135,7 +135,11 @@ pub(crate) fn judge(database: &Path, scratch: &Path, outside: &Outside) -> Resul
 }
 
 /// Judges what is left when everything was recovered and every process has gone.
-pub(crate) fn judge_settled(database: &Path, scratch: &Path, outside: &Outside) -> Result<Vec<Violation>, String> {
+pub(crate) fn judge_settled(
+    database: &Path,
+    scratch: &Path,
+    outside: &Outside,
+) -> Result<Vec<Violation>, String> {
     let record = Record::of(database, scratch)?;
     let mut judge = Judge { record: &record, outside, found: Vec::new() };
     judge.at_any_time();
@@ -166,7 +170,10 @@ impl Judge<'_> {
             let fields = [&*event.run, &*event.step, &*event.at, &*event.kind, &*event.payload_text];
             let hash = canon::link(&previous, event.seq, fields);
             if event.seq != expected || event.hash != hash {
-                self.fail(Property::Chain, format!("event {} where {expected} with hash {hash} belongs", event.seq));
+                self.fail(
+                    Property::Chain,
+                    format!("event {} where {expected} with hash {hash} belongs", event.seq),
+                );
                 return;
             }
             previous = hash;
@@ -179,7 +186,8 @@ impl Judge<'_> {
             let key = (effect.tool.clone(), canonical(&effect.args));
             *applied.entry(key).or_default() += 1;
             if effect.open_intents == Some(0) {
-                let detail = format!("{} {} was applied while no intent for it was open", effect.tool, effect.args);
+                let detail =
+                    format!("{} {} was applied while no intent for it was open", effect.tool, effect.args);
                 self.fail(Property::Intent, detail);
             }
         }
@@ -190,7 +198,8 @@ impl Judge<'_> {
             }
             let authorised = self.authorised(&tool, &args);
             if times > authorised || times > intents {
-                let detail = format!("{tool} {args}: applied {times}, authorised {authorised}, intents {intents}");
+                let detail =
+                    format!("{tool} {args}: applied {times}, authorised {authorised}, intents {intents}");
                 self.fail(Property::Once, detail);
             }
         }
@@ -199,8 +208,8 @@ impl Judge<'_> {
     /// Starts of this call in the record.
     fn intents(&self, tool: &str, args: &str) -> u64 {
         let starts = self.record.events.iter().filter(|event| event.kind == "step.tool_started");
-        let same = starts
-            .filter(|event| event.payload["tool"] == tool && canonical(&event.payload["args"]) == args);
+        let same =
+            starts.filter(|event| event.payload["tool"] == tool && canonical(&event.payload["args"]) == args);
         same.count() as u64
     }
 
@@ -208,7 +217,9 @@ impl Judge<'_> {
     fn authorised(&self, tool: &str, args: &str) -> u64 {
         let approved = self.record.approvals.iter().filter(|approval| {
             let capability: Value = serde_json::from_str(&approval.capability).unwrap_or_default();
-            approval.status == "approved" && capability["name"] == tool && canonical(&capability["args"]) == args
+            approval.status == "approved"
+                && capability["name"] == tool
+                && canonical(&capability["args"]) == args
         });
         approved.count() as u64 + u64::from(tool == "petty_pay")
     }
@@ -220,8 +231,10 @@ impl Judge<'_> {
                 step.decision["tool"] == told.tool && canonical(&step.decision["args"]) == args
             };
             let mut steps = self.record.steps.iter().filter(of_call);
-            let applied = self.outside.effects.iter().any(|e| e.tool == told.tool && canonical(&e.args) == args);
-            let (text, what) = (&told.answer.text, format!("{} {args} was told {:?}", told.tool, told.answer.text));
+            let applied =
+                self.outside.effects.iter().any(|e| e.tool == told.tool && canonical(&e.args) == args);
+            let (text, what) =
+                (&told.answer.text, format!("{} {args} was told {:?}", told.tool, told.answer.text));
             match told.answer.word() {
                 None if told.answer.is_error => {
                     if !steps.any(|step| step.observation["kind"] == "tool_error") {
@@ -266,10 +279,16 @@ impl Judge<'_> {
             match row(&decided.approval) {
                 Some(row) if row.status == status && row.by == decided.by => {}
                 Some(row) => {
-                    let detail = format!("{} was {status} by {}, and is {} by {}", row.id, decided.by, row.status, row.by);
+                    let detail = format!(
+                        "{} was {status} by {}, and is {} by {}",
+                        row.id, decided.by, row.status, row.by
+                    );
                     self.fail(Property::Decision, detail);
                 }
-                None => self.fail(Property::Acknowledged, format!("the decided approval {} is gone", decided.approval)),
+                None => self.fail(
+                    Property::Acknowledged,
+                    format!("the decided approval {} is gone", decided.approval),
+                ),
             }
         }
         let mut decided: HashMap<&str, usize> = HashMap::new();
@@ -293,10 +312,14 @@ impl Judge<'_> {
         }
         for run in self.record.runs.iter().filter(|run| run.status == "WAITING_FOR_APPROVAL") {
             let latest = self.record.approvals.iter().rfind(|approval| approval.run == run.id);
-            let step = latest.and_then(|approval| self.record.steps.iter().find(|step| step.id == approval.step));
+            let step =
+                latest.and_then(|approval| self.record.steps.iter().find(|step| step.id == approval.step));
             let open = latest.is_some_and(|approval| matches!(&*approval.status, "pending" | "approved"));
             if !open || step.is_none_or(|step| step.status != "awaiting_approval") {
-                self.fail(Property::Question, format!("run {} waits for nothing that can be decided", run.id));
+                self.fail(
+                    Property::Question,
+                    format!("run {} waits for nothing that can be decided", run.id),
+                );
             }
         }
     }
@@ -305,7 +328,10 @@ impl Judge<'_> {
         for run in &self.record.runs {
             let over = matches!(&*run.status, "WAITING_FOR_APPROVAL" | "COMPLETED" | "FAILED" | "CANCELLED");
             if !over || !run.owner.is_empty() {
-                self.fail(Property::Left, format!("run {} is {} and held by {:?}", run.id, run.status, run.owner));
+                self.fail(
+                    Property::Left,
+                    format!("run {} is {} and held by {:?}", run.id, run.status, run.owner),
+                );
             }
         }
         for step in self.record.steps.iter().filter(|s| matches!(&*s.status, "deciding" | "executing")) {

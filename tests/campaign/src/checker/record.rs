@@ -104,8 +104,10 @@ fn copy(database: &Path, scratch: &Path) -> Result<Option<PathBuf>, String> {
 fn read(conn: &Connection) -> rusqlite::Result<Record> {
     let integrity = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
     let has = |table: &str| -> rusqlite::Result<bool> {
-        conn.query_row("SELECT COUNT(*) FROM sqlite_schema WHERE name = ?", [table], |row| row.get::<_, i64>(0))
-            .map(|count| count > 0)
+        conn.query_row("SELECT COUNT(*) FROM sqlite_schema WHERE name = ?", [table], |row| {
+            row.get::<_, i64>(0)
+        })
+        .map(|count| count > 0)
     };
     if !has("events")? {
         return Ok(Record { integrity, ..Record::default() });
