@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{block_on, servers};
 use crate::error::CommandError;
-use crate::text::{Ui, line, style};
+use crate::text::{Ui, line, plural, style};
 
 /// The most bytes of a path or a name.
 const NAME_BYTES_MAX: usize = 4_096;
@@ -52,6 +52,15 @@ pub(super) fn run(args: &Args, ui: &mut Ui) -> Result<(), CommandError> {
         let dim = style::DIM;
         for text in reports.iter().flat_map(Report::lines) {
             writeln!(ui.out(), "{text}")?;
+        }
+        let refused = reports.iter().map(|report| report.refused.len()).sum::<usize>();
+        if refused > 0 {
+            let bad = style::BAD;
+            let tools = plural(refused, "tool");
+            writeln!(
+                ui.out(),
+                "{bad}refused{bad:#}      {tools} with a rule, and not offered for the reason above"
+            )?;
         }
         writeln!(ui.out(), "{dim}status tool{dim:#}  {}", line(&config.status_tool, NAME_BYTES_MAX))?;
         writeln!(ui.out(), "{dim}session{dim:#}      {}", config.session)?;

@@ -24,6 +24,12 @@ use crate::text::{Answer, Ui, line, waiting};
 /// The most bytes of an id or a name in a sentence.
 const NAME_BYTES_MAX: usize = 256;
 
+/// What is said of a run whose approval was granted and that still waits.
+pub(super) const NOT_COLLECTED: [&str; 2] = [
+    "Nothing has run yet. Behind the proxy it runs at once while the call is held, else when",
+    "the host makes the same call again; in a loop of your own, when the run is resumed.",
+];
+
 /// The arguments of both commands.
 #[derive(Debug, clap::Args)]
 pub(super) struct DecideArgs {
@@ -81,7 +87,7 @@ pub(super) fn run(
     let by = args.who.name();
     if by.is_empty() {
         return Err(CommandError::new(Code::UsageByEmpty, "nobody is named as the one who decides")
-            .hint("pass --by NAME"));
+            .hint("pass --by NAME, or set USER"));
     }
     let path = database.path()?;
     let run = RunId::from(args.run.as_str());
@@ -91,7 +97,8 @@ pub(super) fn run(
         waiting::write(ui.out(), &waits.approval, waits.reason.as_deref(), &path)?;
     }
     let approval = &waits.approval;
-    confirm(verdict, args, approval.id.as_str(), ui)?;
+    let tool = approval.request.as_ref().map_or("-", |request| request.spec.name.as_str());
+    confirm(verdict, args, tool, approval.id.as_str(), ui)?;
     match records.decide(verdict, approval, &by, &args.who.note) {
         Ok((decided, events)) => {
             tell_events(&events, ui)?;
@@ -109,7 +116,13 @@ pub(super) fn run(
 }
 
 /// Lets pass a decision that a person means: by naming the approval, by `--yes`, or by an answer at the terminal.
-fn confirm(verdict: Verdict, args: &DecideArgs, approval: &str, ui: &mut Ui) -> Result<(), CommandError> {
+fn confirm(
+    verdict: Verdict,
+    args: &DecideArgs,
+    tool: &str,
+    approval: &str,
+    ui: &mut Ui,
+) -> Result<(), CommandError> {
     if args.approval.is_some() || args.yes {
         return Ok(());
     }
@@ -118,7 +131,12 @@ fn confirm(verdict: Verdict, args: &DecideArgs, approval: &str, ui: &mut Ui) -> 
         Verdict::Reject => ("reject", "rejected"),
     };
     let clean = |text: &str| line(text, NAME_BYTES_MAX);
-    match ui.ask(&format!("{verb} approval {} of run {}?", clean(approval), clean(&args.run)))? {
+    match ui.ask(&format!(
+        "{verb} {}, approval {} of run {}?",
+        clean(tool),
+        clean(approval),
+        clean(&args.run)
+    ))? {
         Answer::Yes => Ok(()),
         Answer::No => {
             Err(CommandError::new(Code::Declined, format!("the answer was not yes: nothing was {past}")))
@@ -146,11 +164,9 @@ fn report(verdict: Verdict, run: RunSummary, decided: &Approval, ui: &mut Ui) ->
     )?;
     run_line(&run, out)?;
     if verdict == Verdict::Approve && run.known_status() == Some(RunStatus::WaitingForApproval) {
-        writeln!(
-            out,
-            "Nothing has run yet: the run waits until its owner resumes it. Behind the proxy that is"
-        )?;
-        writeln!(out, "at once while the call is held, else when the host makes the same call again.")?;
+        for text in NOT_COLLECTED {
+            writeln!(out, "{text}")?;
+        }
     }
     Ok(())
 }
@@ -187,7 +203,7 @@ mod tests {
             yes,
         };
         let mut ui = Ui::of_test(json, typed, &out, &err);
-        confirm(Verdict::Approve, &args, "a1", &mut ui).map_err(|error| error.code)
+        confirm(Verdict::Approve, &args, "pay", "a1", &mut ui).map_err(|error| error.code)
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::text::table::{Cell, Table};
 /// Explain a code of an error, an answer or an exit status; without one, list them
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The code, as errors print it in brackets and answers at their beginning
+    /// The code, as errors print it in brackets and answers at their beginning; or an exit status
     code: Option<String>,
 }
 
@@ -37,7 +37,9 @@ pub(super) fn run(args: &Args, ui: &mut Ui) -> Result<(), CommandError> {
 
 fn find(text: &str) -> Result<Code, CommandError> {
     let trimmed = text.trim().trim_end_matches(':');
-    Code::parse(trimmed).ok_or_else(|| {
+    // Whoever has only an exit status has only its number.
+    let status = trimmed.bytes().all(|byte| byte.is_ascii_digit()).then(|| format!("exit.{trimmed}"));
+    Code::parse(status.as_deref().unwrap_or(trimmed)).ok_or_else(|| {
         let error = CommandError::new(Code::UsageUnknownCode, format!("there is no code {text:?}"));
         match near(trimmed) {
             Some(code) => error.hint(format!("did you mean {code}?")),
@@ -100,6 +102,12 @@ mod tests {
     #[test]
     fn the_prefix_of_an_answer_is_found_with_its_colon() {
         assert_eq!(find("PENDING_APPROVAL:").unwrap(), Code::AnswerPendingApproval);
+    }
+
+    #[test]
+    fn an_exit_status_is_found_by_its_number() {
+        assert_eq!(find("70").unwrap(), Code::Exit70);
+        assert!(find("3").is_err() && find("").is_err());
     }
 
     #[test]

@@ -135,7 +135,8 @@ fn only_pending(reader: &Reader<'_>, run: &RunId) -> Result<ApprovalId, CommandE
 
 /// Says that there is no such run.
 pub(super) fn no_run(run: &RunId) -> CommandError {
-    CommandError::new(Code::RunNotFound, format!("there is no run {run}")).hint("holdpoint runs lists them")
+    CommandError::new(Code::RunNotFound, format!("there is no run {run}"))
+        .hint("holdpoint runs lists them; an approval's id is not a run's")
 }
 
 fn no_approval(run: &RunId, approval: &ApprovalId) -> CommandError {
@@ -224,5 +225,9 @@ pub(super) fn of_open(error: OpenError) -> CommandError {
         OpenError::Locked { .. } => Code::StoreLocked,
         OpenError::OldSqlite { .. } => Code::Internal,
     };
-    CommandError::new(code, error.to_string())
+    let refused = CommandError::new(code, error.to_string());
+    if code != Code::StoreMissing {
+        return refused;
+    }
+    refused.hint("check --db, or HOLDPOINT_DB; the proxy makes the file when it first starts")
 }

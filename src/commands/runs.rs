@@ -1,4 +1,4 @@
-//! `holdpoint runs`: every run of a database, newest first.
+//! `holdpoint runs`: every run of a database, newest first; or what waits for a person, with what is asked.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -6,6 +6,7 @@ use std::path::Path;
 
 use holdpoint::view::RunSummary;
 use holdpoint_actors::store::{ReadError, Reader};
+use holdpoint_core::approval::{Approval, ApprovalStatus};
 use holdpoint_core::ids::{ApprovalId, RunId};
 use holdpoint_core::run::RunStatus;
 use serde::Serialize;
@@ -19,9 +20,17 @@ use crate::text::{Ui, style, times};
 /// The most bytes of a goal in the list.
 const GOAL_BYTES_MAX: usize = 60;
 
+/// The most bytes of a call's arguments in the list.
+const CALL_BYTES_MAX: usize = 100;
+/// How many approvals of one run are listed; the gate lets a run wait for one.
+const APPROVALS_MAX: i64 = 20;
+
 /// List runs, newest first
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// Only the runs that wait, and what each of them asks for
+    #[arg(long)]
+    waiting: bool,
     #[command(flatten)]
     page: PageArgs<100>,
 }
@@ -40,7 +49,12 @@ struct Listing {
 pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), CommandError> {
     let page = args.page.page();
     let mut records = Records::open_to_read(database)?;
-    let runs = page.collect(|limit, offset| records.read(|reader| summaries(reader, limit, offset)))?;
+    if args.waiting && !ui.json() {
+        let asked = page.collect(|limit, offset| records.read(|reader| asked(reader, limit, offset)))?;
+        return print_asked(&asked, page.leaves_of(&asked), ui.out());
+    }
+    let runs =
+        page.collect(|limit, offset| records.read(|reader| summaries(reader, args.waiting, limit, offset)))?;
     let more = page.leaves_of(&runs);
     if ui.json() {
         let (Page { limit, offset }, Rows { rows, total }) = (page, runs);
@@ -55,8 +69,14 @@ pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), Comma
     print(&runs, more, ui.out())
 }
 
-fn summaries(reader: &Reader<'_>, limit: i64, offset: i64) -> Result<Rows<RunSummary>, ReadError> {
-    let Rows { rows, total } = reader.runs_page(limit, offset)?;
+fn summaries(
+    reader: &Reader<'_>,
+    waiting: bool,
+    limit: i64,
+    offset: i64,
+) -> Result<Rows<RunSummary>, ReadError> {
+    let Rows { rows, total } =
+        if waiting { reader.waiting_runs_page(limit, offset)? } else { reader.runs_page(limit, offset)? };
     let ids: Vec<RunId> = rows.iter().map(|run| RunId::from(run.id.as_str())).collect();
     let mut pending: HashMap<RunId, Vec<ApprovalId>> = HashMap::new();
     for (run, approval) in reader.pending_approval_ids_of(&ids, 2)? {
@@ -66,6 +86,67 @@ fn summaries(reader: &Reader<'_>, limit: i64, offset: i64) -> Result<Rows<RunSum
     let rows = rows.into_iter().zip(&ids);
     let rows = rows.map(|(run, id)| RunSummary::of(run, pending.get(id).unwrap_or(&none))).collect();
     Ok(Rows { rows, total })
+}
+
+/// A run that waits, and the approvals that it waits for.
+#[derive(Debug)]
+struct Asked {
+    run: String,
+    approvals: Vec<Approval>,
+}
+
+fn asked(reader: &Reader<'_>, limit: i64, offset: i64) -> Result<Rows<Asked>, ReadError> {
+    let Rows { rows, total } = reader.waiting_runs_page(limit, offset)?;
+    let mut asked = Vec::new();
+    for run in rows {
+        let id = RunId::from(run.id.as_str());
+        asked.push(Asked { run: run.id, approvals: waits_for(reader, &id, APPROVALS_MAX)? });
+    }
+    Ok(Rows { rows: asked, total })
+}
+
+/// What a waiting run waits for: its undecided approvals, else the grant that nobody has collected.
+pub(super) fn waits_for(reader: &Reader<'_>, run: &RunId, max: i64) -> Result<Vec<Approval>, ReadError> {
+    let undecided = reader.approvals_page(run, Some(ApprovalStatus::Pending), max, 0)?;
+    if !undecided.rows.is_empty() {
+        return Ok(undecided.rows);
+    }
+    let granted = |offset| reader.approvals_page(run, Some(ApprovalStatus::Approved), 1, offset);
+    let first = granted(0)?;
+    // Those before the last were collected by earlier steps.
+    Ok(if first.total > 1 { granted(first.total - 1)?.rows } else { first.rows })
+}
+
+fn print_asked(asked: &Rows<Asked>, more: Option<More>, out: &mut dyn Write) -> Result<(), CommandError> {
+    if asked.total == 0 {
+        return Ok(writeln!(out, "nothing waits")?);
+    }
+    let mut table = Table::new(&["RUN", "APPROVAL", "STATE", "KIND", "EXPIRES", "CALL"]);
+    for Asked { run, approvals } in &asked.rows {
+        for approval in approvals {
+            let pending = approval.status == ApprovalStatus::Pending;
+            let (state, colour) =
+                if pending { ("pending", style::WAITS) } else { ("granted", style::MOVING) };
+            let expires = approval.expires_at.filter(|_| pending);
+            let call = approval.request.as_ref().map_or_else(
+                || "(can't be read)".to_owned(),
+                |request| format!("{} {}", request.spec.name, request.args.as_str()),
+            );
+            table.row(vec![
+                Cell::foreign(run),
+                Cell::foreign(approval.id.as_str()),
+                Cell::own(state).styled(colour),
+                Cell::foreign(&approval.kind),
+                Cell::own(times::stamp_or_dash(expires)),
+                Cell::foreign_cut(&call, CALL_BYTES_MAX),
+            ]);
+        }
+    }
+    table.write(out)?;
+    if let Some(more) = more {
+        writeln!(out, "{more}")?;
+    }
+    Ok(())
 }
 
 fn print(runs: &Rows<RunSummary>, more: Option<More>, out: &mut dyn Write) -> Result<(), CommandError> {

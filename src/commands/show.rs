@@ -5,13 +5,14 @@ use std::path::Path;
 
 use holdpoint::view::{ApprovalView, RunSummary, StepSummary};
 use holdpoint_actors::store::{ReadError, Reader};
-use holdpoint_core::approval::ApprovalStatus;
+use holdpoint_core::approval::{Approval, ApprovalStatus};
 use holdpoint_core::ids::RunId;
 use holdpoint_core::run::RunStatus;
 use serde::Serialize;
 
+use super::decide::NOT_COLLECTED;
 use super::records::{Records, Waiting, no_run, summary};
-use super::runs::status_style;
+use super::runs::{status_style, waits_for};
 use super::{More, Page, PageArgs, Rows};
 use crate::error::CommandError;
 use crate::text::table::{Cell, Table};
@@ -40,6 +41,7 @@ struct Detail {
     run: RunSummary,
     steps: Rows<StepSummary>,
     pending: Rows<Waiting>,
+    granted: Option<Approval>,
     approvals: Rows<ApprovalView>,
 }
 
@@ -101,8 +103,9 @@ fn read(reader: &Reader<'_>, id: &RunId, page: Page) -> Result<Option<Detail>, R
         let reason = reader.approval_reason(id, &approval.id)?;
         pending.rows.push(Waiting { approval, reason });
     }
+    let granted = if waits && pending.total == 0 { waits_for(reader, id, 1)?.pop() } else { None };
     let approvals = mapped(approvals(None)?, |approval| ApprovalView::of(&approval));
-    Ok(Some(Detail { run, steps, pending, approvals }))
+    Ok(Some(Detail { run, steps, pending, granted, approvals }))
 }
 
 fn mapped<T, U>(rows: Rows<T>, with: impl FnMut(T) -> U) -> Rows<U> {
@@ -114,6 +117,9 @@ fn print(detail: &Detail, page: Page, database: &Path, out: &mut dyn Write) -> R
     for waits in &detail.pending.rows {
         waiting::write(out, &waits.approval, waits.reason.as_deref(), database)?;
     }
+    if let Some(granted) = &detail.granted {
+        grant(granted, out)?;
+    }
     if let Some(more) = page.leaves_of(&detail.pending) {
         writeln!(out, "\nwaiting approvals: {more}")?;
     }
@@ -122,6 +128,16 @@ fn print(detail: &Detail, page: Page, database: &Path, out: &mut dyn Write) -> R
     }
     writeln!(out)?;
     steps(&detail.steps.rows, page.leaves_of(&detail.steps), out)
+}
+
+/// Says of a run that still waits why nobody has to decide anything.
+fn grant(approval: &Approval, out: &mut dyn Write) -> Result<(), CommandError> {
+    let (id, by) = (line(approval.id.as_str(), ID_BYTES_MAX), line(&approval.decided_by, ID_BYTES_MAX));
+    writeln!(out, "granted   {id} by {by}, {}", times::stamp_or_dash(approval.decided_at))?;
+    for text in NOT_COLLECTED {
+        writeln!(out, "          {text}")?;
+    }
+    Ok(())
 }
 
 fn header(run: &RunSummary, out: &mut dyn Write) -> Result<(), CommandError> {

@@ -57,9 +57,17 @@ pub enum ConfigError {
 /// Why a configuration's content is unusable.
 #[derive(Debug, Error)]
 pub enum ContentError {
-    /// It is not JSON, or could be read in two ways.
+    /// It is not JSON: something is missing or too much at this place, a comma more often than not.
+    #[error("not well-formed JSON at line {line}, column {column}")]
+    Malformed {
+        /// The line, from 1.
+        line: usize,
+        /// The byte of the line, from 1.
+        column: usize,
+    },
+    /// It is JSON that could be read in two ways, or that is beyond a bound.
     #[error("not usable JSON: {0}")]
-    Unusable(#[from] CheckError),
+    Unusable(CheckError),
     /// A field is unknown, or of the wrong kind.
     #[error("{0}")]
     Fields(#[from] serde_json::Error),
@@ -179,7 +187,7 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Config, ContentError> {
-        let text = check_text(bytes)?;
+        let text = check_text(bytes).map_err(|error| unusable(bytes, error))?;
         let file: File<'_> = serde_json::from_str(text)?;
         file.checked()
     }
@@ -292,7 +300,7 @@ impl File<'_> {
         let value = |text: &str| ContentError::Value(text.to_owned());
         let database =
             self.database.filter(|path| !path.is_empty()).ok_or_else(|| value("database is required"))?;
-        let session = self.session.unwrap_or_default();
+        let session = self.session.ok_or_else(|| value("session is required"))?;
         if !is_name(&session) {
             let why =
                 format!("session {session:?} must be 1 to {NAME_BYTES_MAX} letters, digits, '_' or '-'");
@@ -330,6 +338,17 @@ impl File<'_> {
             status_tool,
             lease_ttl,
         })
+    }
+}
+
+/// Says where JSON is malformed as an editor counts it.
+fn unusable(bytes: &[u8], error: CheckError) -> ContentError {
+    let CheckError::Malformed { at } = error else { return ContentError::Unusable(error) };
+    let before = bytes.get(..at).unwrap_or(bytes);
+    let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |feed| feed + 1);
+    ContentError::Malformed {
+        line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
+        column: before.len() - line_start + 1,
     }
 }
 

@@ -71,7 +71,7 @@ impl Session<'_> {
     pub(super) fn overview(&self) -> String {
         let waiting: Vec<String> = self
             .approvals()
-            .filter(|(_, approval)| approval.is_open(self.now))
+            .filter(|(call, approval)| self.waits(call, approval))
             .map(|(call, approval)| format!("\n- {}", self.describe(call, approval)))
             .collect();
         match waiting.len() {
@@ -95,6 +95,11 @@ impl Session<'_> {
         self.calls.iter().flat_map(|call| call.approvals.iter().map(move |approval| (call, approval)))
     }
 
+    /// Whether an operator can still decide it: one whose run was cancelled stays undecided for ever.
+    fn waits(&self, call: &RecentCall, approval: &Approval) -> bool {
+        approval.is_open(self.now) && !call.run.status.is_terminal()
+    }
+
     fn describe(&self, call: &RecentCall, approval: &Approval) -> String {
         let args = approval.request.as_ref().map_or(String::new(), |request| compact(&request.args));
         let tool = clean(&call.tool, TOOL_BYTES_MAX);
@@ -105,6 +110,13 @@ impl Session<'_> {
     fn fate(&self, call: &RecentCall, approval: &Approval, tool: &str) -> String {
         let is_open = approval.is_open(self.now);
         match approval.status {
+            ApprovalStatus::Pending if is_open && call.run.status.is_terminal() => {
+                let further = if approval.is_interruption() { "Nothing further" } else { "Nothing" };
+                format!(
+                    "CLOSED without a decision: {}. {further} has been executed; don't ask for it again.",
+                    not_executed(None, call.run.reason)
+                )
+            }
             ApprovalStatus::Pending if is_open && approval.is_interruption() => format!(
                 "OUTCOME UNKNOWN. For {} it has waited for an operator to decide whether it runs once more; an earlier \
                  attempt may have taken effect. Nothing further has been executed.",
@@ -180,7 +192,7 @@ impl Session<'_> {
                 other.key == call.key
                     && asked.id != approval.id
                     && asked.is_interruption()
-                    && asked.is_open(self.now)
+                    && self.waits(other, asked)
             })
             .map_or_else(
                 || "No approval waits that would run it once more.".to_owned(),

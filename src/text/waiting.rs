@@ -32,7 +32,7 @@ pub(crate) fn write(
     writeln!(out, "tool      {bold}{tool}{bold:#}")?;
     writeln!(out, "asked     {}", times::stamp(approval.created_at))?;
     if let Some(expiry) = approval.expires_at {
-        writeln!(out, "expires   {}", times::stamp(expiry))?;
+        writeln!(out, "expires   {}; undecided by then, it is refused", times::stamp(expiry))?;
     }
     if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
         writeln!(out, "because   {}", counted(reason, SENTENCE_BYTES_MAX))?;
@@ -135,7 +135,7 @@ mod tests {
         kind      remote_mutation
         tool      shop_pay
         asked     2026-10-01 09:00:00 +0000
-        expires   2026-10-02 09:00:00 +0000
+        expires   2026-10-02 09:00:00 +0000; undecided by then, it is refused
         because   remote_mutation needs approval
         arguments of the call, a field at a time, each with its size as stored:
           amount (5 bytes)

@@ -72,6 +72,21 @@ impl Reader<'_> {
         )
     }
 
+    /// Runs that wait for an approval, or for the one that they have been granted to be collected, newest first.
+    pub fn waiting_runs_page(&self, limit: i64, offset: i64) -> Result<Page<ListedRun>, ReadError> {
+        let columns = run_columns();
+        let select =
+            format!("SELECT {columns} FROM runs WHERE status = ? ORDER BY rowid DESC LIMIT ? OFFSET ?");
+        let waiting = RunStatus::WaitingForApproval.as_str();
+        page(
+            self.conn,
+            ("SELECT COUNT(*) FROM runs WHERE status = ?", [waiting]),
+            (&select, (waiting, limit, offset)),
+            (limit, offset),
+            listed_run,
+        )
+    }
+
     /// One run as [`Reader::runs_page`] shows it.
     pub fn listed_run(&self, id: &RunId) -> Result<Option<ListedRun>, ReadError> {
         let select = format!("SELECT {} FROM runs WHERE id = ?", run_columns());

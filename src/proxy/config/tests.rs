@@ -66,7 +66,7 @@ fn what_is_unknown_or_unusable_is_refused() {
         (with("\"session\"", "\"hold_for\":\"1s\",\"session\""), "hold_for"),
         (with("\"name\":\"bank\"", "\"name\":\"bank\",\"manifets\":\"x\""), "manifets"),
         (with("\"side_effect\"", "\"denny\":[\"to\"],\"side_effect\""), "denny"),
-        (format!("{MINIMAL}{{}}"), "usable"),
+        (format!("{MINIMAL}{{}}"), "well-formed"),
         (with("\"session\"", "\"policy\":{\"read_only\":\"maybe\"},\"session\""), "maybe"),
         (with("\"session\"", "\"policy\":{\"read_only\":\"abort\"},\"session\""), "abort"),
         (with("\"session\"", "\"policy\":{\"writes\":\"allow\"},\"session\""), "writes"),
@@ -106,6 +106,19 @@ fn what_could_be_read_in_two_ways_is_refused() {
         with("\"session\":\"s\"", "\"session\":\"\\ud800\""),
     ] {
         assert!(matches!(parse(&text), Err(ContentError::Unusable(_))), "{text}");
+    }
+}
+
+#[test]
+fn malformed_json_is_pointed_at_by_line_and_column() {
+    for (text, place) in [
+        ("{\n  \"database\": \"x\",\n}", "line 3, column 1"),
+        ("", "line 1, column 1"),
+        ("{\"session\" \"s\"}", "line 1, column 12"),
+        ("{\n", "line 2, column 1"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert_eq!(error, format!("not well-formed JSON at {place}"), "{text}");
     }
 }
 

@@ -27,6 +27,49 @@ fn runs_are_listed_newest_first_in_aligned_columns() {
 }
 
 #[test]
+fn what_waits_is_listed_with_what_it_asks_for_however_much_ran_since() {
+    let pay = |to| Plan::Pays(json!({"to": to, "amount": 20}));
+    let runs =
+        vec![("r1", "pay", pay("alice")), ("r2", "pay", pay("bob\u{202e}")), ("r3", "look", Plan::Reads)];
+    let record = Record::of(runs, Limits::default());
+    let (alice, bob) = (record.approval("r1"), record.approval("r2"));
+    let listed = |line: &str| record.run(line).out.replace(&alice, "<alice's>").replace(&bob, "<bob's>");
+    // The columns are as wide as ids are, so that the list is compared without its padding.
+    let squeezed = |text: &str| text.split_inclusive('\n').map(squeeze).collect::<String>();
+    insta::assert_snapshot!(squeezed(&listed("runs --waiting")), @r#"
+    RUN APPROVAL STATE KIND EXPIRES CALL
+    r2 <bob's> pending remote_mutation - pay {"to":"bob\u{202e}","amount":20}
+    r1 <alice's> pending remote_mutation - pay {"to":"alice","amount":20}
+    "#);
+    assert!(listed("runs --waiting --limit 1").ends_with("… 1 more; --offset 1 shows them\n"));
+    let json = record.json("runs --waiting");
+    assert_eq!((&json["total"], &json["runs"][1]["id"]), (&json!(2), &json!("r1")));
+
+    assert_eq!(record.run("approve r1 --yes").status, 0);
+    assert_eq!(record.run("reject r2 --yes").status, 0);
+    insta::assert_snapshot!(squeezed(&listed("runs --waiting")), @r#"
+    RUN APPROVAL STATE KIND EXPIRES CALL
+    r1 <alice's> granted remote_mutation - pay {"to":"alice","amount":20}
+    "#);
+    assert_eq!(record.run("cancel r1").status, 0);
+    assert_eq!(listed("runs --waiting"), "nothing waits\n");
+}
+
+fn squeeze(line: &str) -> String {
+    line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_granted_run_says_who_granted_it_and_what_it_still_waits_for() {
+    let record = two_runs();
+    let approval = record.approval("r2");
+    assert_eq!(record.run("approve r2 --yes").status, 0);
+    let shown = record.run("show r2").out;
+    assert!(shown.contains(&format!("\ngranted   {approval} by tester, ")), "{shown}");
+    assert!(shown.contains("\n          Nothing has run yet. "), "{shown}");
+}
+
+#[test]
 fn runs_in_json_carry_the_page_that_they_are() {
     let record = two_runs();
     let all = record.json("runs");

@@ -174,3 +174,18 @@ fn a_check_reports_and_leaves_nothing_running() {
     assert_eq!(told["reports"][0]["registered"][1]["name"], "shop_pay");
     assert_eq!((&told["status_tool"], &told["session"]), (&json!("gate_status"), &json!("test")));
 }
+
+#[test]
+fn a_check_counts_the_tools_whose_rules_keep_them_from_being_offered() {
+    let mut gate = pinned();
+    gate.config["servers"][0]["rules"]["pay"]["side_effect"] = json!("remote");
+    gate.save();
+    let ran = gate.run("check");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(ran.out.contains("\nshop: refused pay: "), "{}", ran.out);
+    assert!(
+        ran.out.contains("\nrefused      1 tool with a rule, and not offered for the reason above\n"),
+        "{}",
+        ran.out
+    );
+}

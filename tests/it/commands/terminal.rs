@@ -65,6 +65,7 @@ fn a_person_is_asked_after_the_request_was_shown() {
     let record = record();
     let mut terminal = Terminal::start(record.command("approve r1"));
     terminal.wait_for("of run r1? [y/N] ");
+    assert!(terminal.seen.contains("approve pay, approval "), "{}", terminal.seen);
     assert!(terminal.seen.contains("\"alice\""), "{}", terminal.seen);
     terminal.types("y\n");
     let (status, seen) = terminal.finish();

@@ -312,3 +312,17 @@ async fn the_status_tool_says_why_an_approved_request_was_not_executed() {
     assert!(status.contains("APPROVED and executed, and the server reported a failure: "), "{status}");
     assert!(status.contains("card declined for oli"), "{status}");
 }
+
+#[tokio::test]
+async fn the_status_tool_does_not_call_a_cancelled_request_pending() {
+    let place = Place::new();
+    let desk = place.desk(|_| {}).await;
+    desk.pay(KIM).await;
+    let approval = place.only_pending();
+    let now = holdpoint_actors::clock::Clock::now(&*place.clock);
+    place.operator().cancel(&approval.run_id, "ana", "not today", now).unwrap();
+    let all = desk.call("gate_status", "{}").await;
+    assert!(all.is("GATE_STATUS", false).contains("no request of this session waits"), "{all:?}");
+    let status = desk.status_of(&approval).await;
+    assert!(status.contains("CLOSED without a decision: an operator cancelled it."), "{status}");
+}

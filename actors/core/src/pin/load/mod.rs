@@ -44,7 +44,7 @@ pub enum Misfit {
         server: String,
     },
     /// Rules name tools that aren't pinned: misspelt names would silently drop tools.
-    #[error("rules name tools that the manifest doesn't pin: {}", .tools.join(", "))]
+    #[error("rules name tools that the manifest doesn't pin: {}; correct the names, or pin again if the server has new tools", .tools.join(", "))]
     UnpinnedRules {
         /// The names, sorted.
         tools: Vec<String>,
