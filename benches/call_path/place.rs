@@ -35,7 +35,7 @@ impl Place {
         let rule = |class: &str, outcome: &str| json!({"side_effect": class, "outcome": outcome});
         let config = json!({
             "database": "runs.db", "session": "bench", "hold": "20s", "lease_ttl": "3s",
-            "repeat_window": "0s", "max_pending": 100_000,
+            "repeat_window": "0s",
             "servers": [{
                 "name": "echo", "manifest": "echo.json", "default_timeout": "30s",
                 "command": [std::env::current_exe()?, "--serve-echo"],

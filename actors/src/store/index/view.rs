@@ -87,8 +87,15 @@ impl Reader<'_> {
         let rows: Vec<(String, String, String)> = self
             .conn
             .prepare_cached(
-                "SELECT request_key, tool, run_id FROM proxy_calls
-                 WHERE session = ? AND (settled_at = 0 OR settled_at >= ?) ORDER BY id DESC LIMIT ?",
+                // Two searches of one index; with an OR, SQLite reads all that the session ever did.
+                "SELECT request_key, tool, run_id FROM proxy_calls WHERE id IN (
+                   SELECT * FROM (SELECT id FROM proxy_calls
+                                  WHERE session = ?1 AND settled_at = 0 ORDER BY id DESC LIMIT ?3)
+                   UNION ALL
+                   SELECT * FROM (SELECT id FROM proxy_calls
+                                  WHERE session = ?1 AND settled_at >= ?2 AND settled_at != 0
+                                  ORDER BY id DESC LIMIT ?3)
+                 ) ORDER BY id DESC LIMIT ?3",
             )?
             .query_map((session.as_str(), since.as_nanos(), limit), |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
