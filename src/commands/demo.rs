@@ -4,7 +4,7 @@ use crate::demo;
 use crate::error::CommandError;
 use crate::text::Ui;
 
-/// Tell the story with a fake payment server, in about twenty seconds
+/// Tell the story with a fake payment server, in about ten seconds
 ///
 /// It needs no network, no model and no other program: it starts this one as proxy, payment server and operator, in a
 /// private folder that it removes at the end. The exit status says whether every scene happened as told.
