@@ -18,6 +18,8 @@ pub enum Broken {
     BlindRetry,
     /// A call that got no answer is told as one that failed.
     UnknownAsFailed,
+    /// No commit is synced.
+    SyncOff,
     /// Events are hashed as if nothing came before them.
     Unchained,
     /// A run that ends keeps its lease.

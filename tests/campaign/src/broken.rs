@@ -50,6 +50,7 @@ pub(crate) fn all() -> Vec<Broken> {
             Story::ServerDies("exit"),
             Property::Explained,
         ),
+        broken("SyncOff", "syncs no commit", Story::PowerCut, Property::Acknowledged),
         broken("Unchained", "hashes events as if nothing came before", Story::Calm, Property::Chain),
         broken("LeaseKept", "keeps the lease of a run that is over", Story::Calm, Property::Left),
         broken(

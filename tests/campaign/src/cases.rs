@@ -16,6 +16,9 @@ const BY_ITSELF: Duration = Duration::from_secs(5);
 /// How long a stopped process stands: past two thirds of its lease, when nothing may leave any more.
 const STOPPED: Duration = Duration::from_millis(2_300);
 
+/// Images of one recording.
+const IMAGES: usize = 300;
+
 /// How a case goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Story {
@@ -37,6 +40,8 @@ pub(crate) enum Story {
     ServerDies(&'static str),
     /// A proxy is stopped after its intent until its lease is over and somebody else has taken over, and goes on.
     StoppedPastItsLease,
+    /// The power is cut at many moments of what a proxy and an operator wrote.
+    PowerCut,
     /// Nobody dies.
     Calm,
 }
@@ -48,6 +53,8 @@ pub(crate) struct Outcome {
     pub(crate) deaths: usize,
     /// Payments that the world saw.
     pub(crate) effects: usize,
+    /// Images of a disk that were judged.
+    pub(crate) images: usize,
     pub(crate) violations: Vec<Violation>,
     /// What went wrong with the case itself.
     pub(crate) trouble: Option<String>,
@@ -89,6 +96,7 @@ pub(crate) fn named() -> Vec<(String, Story)> {
     all.push(Story::TwoRecoverers);
     all.extend(["exit", "vanish"].map(Story::ServerDies));
     all.push(Story::StoppedPastItsLease);
+    all.push(Story::PowerCut);
     all.push(Story::Calm);
     all.into_iter().map(|story| (name(&story), story)).collect()
 }
@@ -104,6 +112,7 @@ fn name(story: &Story) -> String {
         Story::TwoRecoverers => "two recoverers".to_owned(),
         Story::ServerDies(mode) => format!("server dies: {mode}"),
         Story::StoppedPastItsLease => "stopped past its lease".to_owned(),
+        Story::PowerCut => "power cut".to_owned(),
         Story::Calm => "nobody dies".to_owned(),
     }
 }
@@ -156,6 +165,7 @@ impl Case<'_> {
             Story::TwoRecoverers => self.two_recoverers(),
             Story::ServerDies(mode) => self.server_dies(mode),
             Story::StoppedPastItsLease => self.stopped_past_its_lease(),
+            Story::PowerCut => self.power_cut(),
             Story::Calm => self.calm(),
         }
     }
@@ -306,6 +316,26 @@ impl Case<'_> {
         }
         let found = self.world.close_and_judge(other, &mut self.rng)?;
         self.outcome.violations.extend(found);
+        Ok(())
+    }
+
+    fn power_cut(&mut self) -> Result<(), String> {
+        self.world.record();
+        let mut host = self.world.start(None)?;
+        let payment = |server, at: u64| Call::pay(server, &format!("{server}{at}"), None);
+        for at in 0..3 {
+            let calls = [Call::read("r1"), payment("petty", at), payment("bank", at)];
+            self.world.settle_all(&mut host, &calls, &mut self.rng)?;
+            if at == 1 {
+                // Long enough for the idle checkpoint, so that the log begins again.
+                pass(Duration::from_millis(1_200 + self.rng.below(400)));
+            }
+        }
+        let end = host.kill();
+        self.died(end)?;
+        let images = self.world.cut_power(IMAGES, &mut self.rng)?;
+        self.outcome.images += images.built;
+        self.outcome.violations.extend(images.violations);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ mod checker;
 mod clock;
 mod host;
 mod payments;
+mod power;
 mod random;
 mod report;
 mod world;
@@ -23,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use broken::Broken;
-use cases::Outcome;
+use cases::{Outcome, Story};
 use clock::now;
 use report::Report;
 use world::{Programs, World};
@@ -119,16 +120,18 @@ fn campaign(options: &Options) -> Result<bool, String> {
         let seed_of = |turn: usize| options.seed.wrapping_mul(1_000_003).wrapping_add((round + turn) as u64);
         let outcomes = side_by_side(SIDE_BY_SIDE, |turn| {
             let (label, seed) = (format!("random-{}", round + turn), seed_of(turn));
-            // One in four is of several processes, which wait out real leases.
-            match turn == 0 {
-                true => random::several(&programs, &label, seed),
-                false => random::lives(&programs, &label, None, seed),
+            // One in four is of several processes, which wait out real leases, and one of cuts of the power.
+            match turn {
+                0 => random::several(&programs, &label, seed),
+                1 => cases::run(&programs, &label, &Story::PowerCut, None, seed),
+                _ => random::lives(&programs, &label, None, seed),
             }
         });
         for (turn, outcome) in outcomes.iter().enumerate() {
-            match turn == 0 {
-                true => report.several(seed_of(turn), outcome),
-                false => report.random(seed_of(turn), outcome),
+            match turn {
+                0 => report.several(seed_of(turn), outcome),
+                1 => report.power(seed_of(turn), outcome),
+                _ => report.random(seed_of(turn), outcome),
             }
         }
         round += SIDE_BY_SIDE;
@@ -174,16 +177,15 @@ fn programs() -> Result<Programs, String> {
         false => ("campaign", target.join("campaign")),
     };
     let status = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "--quiet", "--features", "holdpoint/faults"])
         .args([
-            "build",
-            "--locked",
-            "--quiet",
             "--package",
             "holdpoint",
+            "--package",
+            "holdpoint-campaign-recorder",
             "--bin",
             "holdpoint",
-            "--features",
-            "faults",
+            "--lib",
         ])
         .args(["--profile", profile, "--target-dir"])
         .arg(target)
@@ -202,6 +204,7 @@ fn programs() -> Result<Programs, String> {
     };
     Ok(Programs {
         holdpoint: copy(&built.join("holdpoint"), "holdpoint")?,
+        recorder: copy(&built.join("libholdpoint_campaign_recorder.so"), "recorder.so")?,
         campaign: copy(&campaign, "campaign")?,
         folder: place.clone(),
     })

@@ -25,6 +25,14 @@ const BUSY: Duration = Duration::from_secs(2);
 /// What names the gate's record to the server: its arguments may not reach there.
 pub(crate) const RECORD: &str = "CAMPAIGN_RECORD";
 
+/// What names the recording of the disk, where there is one.
+pub(crate) const RECORDING: &str = "CAMPAIGN_IO_LOG";
+
+/// How long the recording of the disk is.
+pub(crate) fn mark(recording: Option<&Path>) -> u64 {
+    recording.and_then(|path| path.metadata().ok()).map_or(0, |file| file.len())
+}
+
 struct Server {
     ledger: PathBuf,
     output: Mutex<io::Stdout>,
@@ -109,7 +117,8 @@ impl Server {
             Some(Err(why)) => (Value::Null, json!(why)),
             None => (Value::Null, Value::Null),
         };
-        let line = json!({"tool": tool, "arguments": arguments, "open_intents": open, "no_witness": why});
+        let mark = mark(std::env::var_os(RECORDING).map(PathBuf::from).as_deref());
+        let line = json!({"tool": tool, "arguments": arguments, "open_intents": open, "no_witness": why, "mark": mark});
         append(&self.ledger, &line.to_string())
     }
 

@@ -87,7 +87,9 @@ fn one_life(world: &mut World, made: &mut Vec<Call>, rng: &mut Rng) -> Result<bo
                 made.push(call.clone());
             }
             match host.hear(id, DOOMED) {
-                Heard::Answer(answer) => world.told.push(Told { tool: call.tool, args: call.args, answer }),
+                Heard::Answer(answer) => {
+                    world.told.push(Told { tool: call.tool, args: call.args, answer, mark: 0 })
+                }
                 Heard::Gone => break,
                 Heard::Silence => return Err(format!("{call:?} was never answered")),
             }
@@ -192,7 +194,7 @@ fn talk(mut host: Host, mut rng: Rng) -> Result<(Host, Vec<Told>), String> {
                             | "BLOCKED"
                     )
                 );
-                told.push(Told { tool: call.tool, args: call.args, answer });
+                told.push(Told { tool: call.tool, args: call.args, answer, mark: 0 });
                 if over {
                     left.remove(at);
                 } else {

@@ -14,6 +14,7 @@ struct Sum {
     cases: usize,
     deaths: usize,
     effects: usize,
+    images: usize,
     bad: usize,
 }
 
@@ -25,6 +26,7 @@ pub(crate) struct Report {
     named: Sum,
     random: Sum,
     several: Sum,
+    power: Sum,
     points: Vec<(String, bool)>,
     noticed: Vec<(String, String, Property, bool, String)>,
     failures: Vec<String>,
@@ -40,6 +42,7 @@ impl Report {
             named: Sum::default(),
             random: Sum::default(),
             several: Sum::default(),
+            power: Sum::default(),
             points: Vec::new(),
             noticed: Vec::new(),
             failures: Vec::new(),
@@ -55,6 +58,11 @@ impl Report {
     pub(crate) fn random(&mut self, seed: u64, outcome: &Outcome) {
         add(&mut self.random, outcome);
         self.note("random deaths", seed, outcome);
+    }
+
+    pub(crate) fn power(&mut self, seed: u64, outcome: &Outcome) {
+        add(&mut self.power, outcome);
+        self.note("power cut", seed, outcome);
     }
 
     pub(crate) fn several(&mut self, seed: u64, outcome: &Outcome) {
@@ -110,14 +118,21 @@ impl Report {
         line(format!("- seed {}, product built with profile `{profile}` and its faults", self.seed));
         line(format!("- {} on {}, {cores} cores; {took} s", kernel(), std::env::consts::ARCH));
         line(format!("- violations: {}\n", self.failures.len()));
-        line("| layer | cases | processes killed | payments applied | bad cases |".to_owned());
-        line("|---|---|---|---|---|".to_owned());
+        line(
+            "| layer | cases | processes killed | payments applied | disk images judged | bad cases |"
+                .to_owned(),
+        );
+        line("|---|---|---|---|---|---|".to_owned());
         for (name, sum) in [
             ("named points", &self.named),
             ("random deaths, 12 a case", &self.random),
             ("three proxies, an operator, one stopped past its lease", &self.several),
+            ("power cuts, beside the named one", &self.power),
         ] {
-            line(format!("| {name} | {} | {} | {} | {} |", sum.cases, sum.deaths, sum.effects, sum.bad));
+            line(format!(
+                "| {name} | {} | {} | {} | {} | {} |",
+                sum.cases, sum.deaths, sum.effects, sum.images, sum.bad
+            ));
         }
         line("\nA death is counted when the parent's wait reports signal 9. Each named case fails if its process comes".to_owned());
         line("to another end. After each death, and again after recovery, a checker that shares no code with the".to_owned());
@@ -149,6 +164,7 @@ fn add(sum: &mut Sum, outcome: &Outcome) -> bool {
     sum.cases += 1;
     sum.deaths += outcome.deaths;
     sum.effects += outcome.effects;
+    sum.images += outcome.images;
     sum.bad += usize::from(!good);
     good
 }

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use crate::checker::{Decided, Effect, Outside, Told, Violation, judge, judge_settled};
 use crate::clock::{Rng, pass, until};
 use crate::host::{End, Heard, Host, PATIENCE};
-use crate::payments::{RECORD, beside};
+use crate::payments::{RECORD, RECORDING, beside, mark};
+use crate::power::{self, Images};
 
 /// The gate's lease; the shortest that it takes.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
@@ -39,6 +40,8 @@ const ORPHANS: Duration = Duration::from_secs(5);
 pub(crate) struct Programs {
     /// The product, built with its faults.
     pub(crate) holdpoint: PathBuf,
+    /// What records a disk.
+    pub(crate) recorder: PathBuf,
     /// This program, which is also the payment server.
     pub(crate) campaign: PathBuf,
     /// A folder for the cases.
@@ -92,6 +95,8 @@ pub(crate) struct World {
     pub(crate) told: Vec<Told>,
     pub(crate) decided: Vec<Decided>,
     people: u64,
+    /// Whether what is written and synced is recorded.
+    records: bool,
     /// Kept on disk for whoever has to look at it.
     pub(crate) keep: bool,
 }
@@ -116,6 +121,7 @@ impl World {
             told: Vec::new(),
             decided: Vec::new(),
             people: 0,
+            records: false,
             keep: false,
         };
         let config = world.path("gate/config.json");
@@ -130,7 +136,7 @@ impl World {
             json!({
                 "name": name,
                 "command": [self.programs.campaign, "payment-server", self.ledger(name)],
-                "env": [format!("{RECORD}={}", self.database().display())],
+                "env": [format!("{RECORD}={}", self.database().display()), format!("{RECORDING}={}", self.recording().display())],
                 "default_timeout": "20s",
                 "manifest": format!("{name}.manifest.json"),
                 "rules": {
@@ -195,7 +201,30 @@ impl World {
                 None => command.env_remove(name),
             };
         }
+        if self.records {
+            command.env("LD_PRELOAD", &self.programs.recorder);
+            command.env("CAMPAIGN_IO_FILE", self.database()).env(RECORDING, self.recording());
+        }
         command
+    }
+
+    /// From now on the programs' writes and syncs are recorded.
+    pub(crate) fn record(&mut self) {
+        self.records = true;
+    }
+
+    /// Where the disk is recorded.
+    pub(crate) fn recording(&self) -> PathBuf {
+        self.path("recording")
+    }
+
+    fn mark(&self) -> u64 {
+        mark(Some(&self.recording()))
+    }
+
+    /// Cuts the power at so many moments of what was recorded.
+    pub(crate) fn cut_power(&self, images: usize, rng: &mut Rng) -> Result<Images, String> {
+        power::cut(&self.recording(), &self.path("judge"), &self.outside(Vec::new())?, images, rng)
     }
 
     /// Starts a proxy that does not know of a greeting yet.
@@ -230,7 +259,12 @@ impl World {
                 Heard::Answer(answer) => answer,
             };
             let word = answer.word().map(str::to_owned);
-            self.told.push(Told { tool: call.tool.clone(), args: call.args.clone(), answer });
+            self.told.push(Told {
+                tool: call.tool.clone(),
+                args: call.args.clone(),
+                answer,
+                mark: self.mark(),
+            });
             match word.as_deref() {
                 Some("IN_PROGRESS" | "UNAVAILABLE") => pass(BETWEEN_TRIES),
                 Some("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME") => self.decide_all(rng)?,
@@ -295,7 +329,12 @@ impl World {
         use std::os::unix::process::ExitStatusExt as _;
         match (output.status.code(), output.status.signal()) {
             (Some(0), _) => {
-                self.decided.push(Decided { approval: what.id.clone(), approved: approve, by });
+                self.decided.push(Decided {
+                    approval: what.id.clone(),
+                    approved: approve,
+                    by,
+                    mark: self.mark(),
+                });
                 Ok(End::Exited(0))
             }
             (_, Some(9)) => Ok(End::Killed),
@@ -327,6 +366,7 @@ impl World {
                     tool: format!("{server}_pay"),
                     args: line["arguments"].clone(),
                     open_intents,
+                    mark: line["mark"].as_u64().unwrap_or(0),
                 });
             }
         }

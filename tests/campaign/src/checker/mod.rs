@@ -73,6 +73,8 @@ pub(crate) struct Told {
     pub(crate) tool: String,
     pub(crate) args: Value,
     pub(crate) answer: Answer,
+    /// How long the recording of the disk was by then.
+    pub(crate) mark: u64,
 }
 
 /// A decision that an operator's command acknowledged.
@@ -81,6 +83,8 @@ pub(crate) struct Decided {
     pub(crate) approval: String,
     pub(crate) approved: bool,
     pub(crate) by: String,
+    /// How long the recording of the disk was by then.
+    pub(crate) mark: u64,
 }
 
 /// What is known outside the record.
@@ -102,6 +106,33 @@ pub(crate) struct Effect {
     pub(crate) args: Value,
     /// How many intents for it were open at that moment, where the world could look.
     pub(crate) open_intents: Option<u64>,
+    /// How long the recording of the disk was by then.
+    pub(crate) mark: u64,
+}
+
+impl Outside {
+    /// What was known by a moment, of what may not be lost with the power.
+    pub(crate) fn by(&self, moment: u64) -> Outside {
+        let told = |told: &&Told| told.mark <= moment && told.tool.ends_with("_pay");
+        Outside {
+            told: self.told.iter().filter(told).cloned().collect(),
+            decided: self.decided.iter().filter(|decided| decided.mark <= moment).cloned().collect(),
+            effects: self.effects.iter().filter(|effect| effect.mark <= moment).cloned().collect(),
+            orphans: Vec::new(),
+        }
+    }
+}
+
+impl Violation {
+    /// A file that can't be read at all.
+    pub(crate) fn unreadable(detail: String) -> Violation {
+        Violation { property: Property::Whole, detail }
+    }
+
+    /// The same, with where it was found.
+    pub(crate) fn at(self, place: &str) -> Violation {
+        Violation { detail: format!("{place}: {}", self.detail), ..self }
+    }
 }
 
 const ANSWERS: [&str; 13] = [

@@ -1,0 +1,178 @@
+//! Power loss: images of the disk at any moment, built from the writes and syncs that the real programs made.
+//!
+//! Owns the model of a disk: what a file's last sync covers is there; of what came after it, each write is there, not
+//! there, or there in some of its sectors, whatever came first. Reads' records may be lost with the power, and are not
+//! asked for.
+
+use std::fs;
+use std::path::Path;
+
+use crate::checker::{Outside, Violation, judge};
+use crate::clock::Rng;
+
+/// What a disk writes whole.
+const SECTOR: usize = 512;
+/// Of one entry of the recording, before its bytes.
+const HEAD: usize = 18;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    Write(Vec<u8>),
+    Sync,
+    Truncate,
+}
+
+#[derive(Debug)]
+struct Operation {
+    kind: Kind,
+    /// 0 the database, 1 its log.
+    file: usize,
+    offset: usize,
+    /// How long the recording was with it.
+    end: u64,
+}
+
+/// What came of the images of one recording.
+#[derive(Debug, Default)]
+pub(crate) struct Images {
+    pub(crate) built: usize,
+    pub(crate) violations: Vec<Violation>,
+}
+
+/// Builds images at random moments and judges each. `outside` is what people and the world knew in the end; of that,
+/// each image answers for what they knew by its moment.
+pub(crate) fn cut(
+    recording: &Path,
+    folder: &Path,
+    outside: &Outside,
+    images: usize,
+    rng: &mut Rng,
+) -> Result<Images, String> {
+    let bytes = fs::read(recording).map_err(|error| format!("read the recording: {error}"))?;
+    let operations = read(&bytes)?;
+    // Before the log's first sync there is no database yet that anybody was told of.
+    let synced = |operation: &Operation| operation.file == 1 && operation.kind == Kind::Sync;
+    let first = operations.iter().position(synced).ok_or("the recording has no sync of the log")?;
+    fs::create_dir_all(folder.join("judge")).map_err(|error| error.to_string())?;
+    let mut found = Images::default();
+    for _ in 0..images {
+        let left = (operations.len() - first) as u64;
+        let count = first + 1 + usize::try_from(rng.below(left)).unwrap_or(0);
+        let happened = &operations[..count.min(operations.len())];
+        let moment = happened.last().map_or(0, |operation| operation.end);
+        let [database, log] = [0, 1].map(|file| image(happened, file, rng));
+        let path = folder.join("cut.db");
+        for (name, bytes) in [(path.clone(), database), (folder.join("cut.db-wal"), log)] {
+            fs::write(&name, bytes).map_err(|error| format!("{}: {error}", name.display()))?;
+        }
+        let known = outside.by(moment);
+        let wrong = judge(&path, &folder.join("judge"), &known)
+            .unwrap_or_else(|why| vec![Violation::unreadable(why)]);
+        let at = format!("after {count} of {} operations", operations.len());
+        found.violations.extend(wrong.into_iter().map(|violation| violation.at(&at)));
+        found.built += 1;
+    }
+    Ok(found)
+}
+
+fn read(mut bytes: &[u8]) -> Result<Vec<Operation>, String> {
+    let whole = bytes.len();
+    let mut operations = Vec::new();
+    while let Some((head, rest)) = bytes.split_at_checked(HEAD) {
+        let number = |at: usize| {
+            let field = head[at..at + 8].try_into().unwrap_or([0; 8]);
+            usize::try_from(u64::from_le_bytes(field)).map_err(|error| error.to_string())
+        };
+        let (offset, length) = (number(2)?, number(10)?);
+        let Some((data, rest)) = rest.split_at_checked(length) else { break };
+        let kind = match head[0] {
+            1 => Kind::Write(data.to_vec()),
+            2 => Kind::Sync,
+            3 => Kind::Truncate,
+            other => return Err(format!("the recording has an operation {other}")),
+        };
+        bytes = rest;
+        operations.push(Operation {
+            kind,
+            file: usize::from(head[1]),
+            offset,
+            end: (whole - rest.len()) as u64,
+        });
+    }
+    Ok(operations)
+}
+
+/// One file as a disk may have it after these operations and a power cut.
+fn image(happened: &[Operation], file: usize, rng: &mut Rng) -> Vec<u8> {
+    let of_file: Vec<&Operation> = happened.iter().filter(|operation| operation.file == file).collect();
+    let synced = of_file.iter().rposition(|operation| operation.kind == Kind::Sync).map_or(0, |at| at + 1);
+    let mut content = Vec::new();
+    for operation in &of_file[..synced] {
+        apply(&mut content, operation, |_| true);
+    }
+    // All, none, or each as chance has it.
+    let manner = rng.below(6);
+    let mut unsynced: Vec<&&Operation> = of_file[synced..].iter().collect();
+    if manner == 5 {
+        unsynced.reverse();
+    }
+    for operation in unsynced {
+        let fate = match manner {
+            0 => 0,
+            1 => 1,
+            _ => rng.below(3),
+        };
+        match fate {
+            0 => {}
+            1 => apply(&mut content, operation, |_| true),
+            _ => apply(&mut content, operation, |_| rng.flip()),
+        }
+    }
+    content
+}
+
+/// Applies an operation, sector by sector as `keeps` has it.
+fn apply(content: &mut Vec<u8>, operation: &Operation, mut keeps: impl FnMut(usize) -> bool) {
+    match &operation.kind {
+        Kind::Sync => {}
+        Kind::Truncate => content.resize(operation.offset, 0),
+        Kind::Write(bytes) => {
+            let mut at = 0;
+            while at < bytes.len() {
+                let place = operation.offset + at;
+                // To the next border of a sector.
+                let length = (SECTOR - place % SECTOR).min(bytes.len() - at);
+                if keeps(place / SECTOR) {
+                    if content.len() < place + length {
+                        content.resize(place + length, 0);
+                    }
+                    content[place..place + length].copy_from_slice(&bytes[at..at + length]);
+                }
+                at += length;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(kind: u8, offset: u64, bytes: &[u8]) -> Vec<u8> {
+        let head =
+            [vec![kind, 1], offset.to_le_bytes().to_vec(), (bytes.len() as u64).to_le_bytes().to_vec()];
+        [head.concat(), bytes.to_vec()].concat()
+    }
+
+    #[test]
+    fn what_was_synced_is_in_every_image_and_what_was_not_is_in_some() {
+        let recording = [entry(1, 0, &[7; 1_024]), entry(2, 0, &[]), entry(1, 1_024, &[9; 1_024])].concat();
+        let operations = read(&recording).unwrap();
+        assert_eq!(operations.len(), 3);
+        let mut rng = Rng::new(1);
+        let images: Vec<Vec<u8>> = (0..64).map(|_| image(&operations, 1, &mut rng)).collect();
+        assert!(images.iter().all(|image| image[..1_024] == [7; 1_024]));
+        let lengths: std::collections::BTreeSet<usize> = images.iter().map(Vec::len).collect();
+        assert_eq!(Vec::from_iter(lengths), [1_024, 1_536, 2_048]);
+    }
+}
