@@ -4,5 +4,6 @@ pub mod codes;
 pub mod doctor_socket;
 pub mod gate;
 pub mod proxy;
+pub mod stderr;
 pub mod trace;
 pub mod view;

@@ -22,10 +22,13 @@ mod show;
 mod verify;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use holdpoint::codes::Code;
+use holdpoint::stderr::{self, Stderr};
 use holdpoint_actors::store::Page as Rows;
+use holdpoint_core::sanitize::sanitize;
 use tracing_subscriber::EnvFilter;
 
 use crate::error::CommandError;
@@ -83,20 +86,30 @@ pub(crate) fn main() -> Exit {
     log_to_stderr(level);
     let mut ui = Ui::of_process(cli.json);
     let outcome = cli.run(&mut ui).and_then(|()| Ok(ui.flush()?));
+    let is_read = stderr::flush(LAST_LINES);
     match outcome {
         Ok(()) => Exit::Ok,
-        Err(error) => error.report(&mut ui),
+        // Where nobody reads, a complaint would wait for ever.
+        Err(error) if is_read => error.report(&mut ui),
+        Err(error) => Exit::of(error.code),
     }
 }
 
-/// Sends logs to stderr, at `level` without `HOLDPOINT_LOG`. What a server lives through is in its journal.
+/// How long whoever reads stderr may take to read the last lines.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// Sends logs to stderr, at `level` without `HOLDPOINT_LOG`. What a server lives through is in its journal. A panic is a
+/// log entry too. None of it waits for whoever reads the stream.
 fn log_to_stderr(level: &str) {
     let filter = EnvFilter::try_from_env("HOLDPOINT_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Stderr)
+        // It would complain on the very stream that can't be written, and die of it.
+        .log_internal_errors(false)
         .with_ansi(anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never)
         .init();
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{}", sanitize(&panic.to_string()))));
 }
 
 impl Cli {

@@ -9,6 +9,8 @@ use std::sync::Mutex;
 
 use holdpoint_core::sanitize::sanitize;
 
+use crate::stderr::Stderr;
+
 /// What every line begins with.
 pub const PREFIX: &str = "holdpoint: ";
 
@@ -25,9 +27,8 @@ pub struct StderrJournal;
 impl Journal for StderrJournal {
     fn line(&self, text: &str) {
         let line = format!("{PREFIX}{}\n", sanitize(text));
-        if std::io::stderr().write_all(line.as_bytes()).is_err() {
-            tracing::debug!("nobody reads the standard error stream any more");
-        }
+        // It takes everything, and at once: a host that does not read its log must not stop its own calls.
+        drop(Stderr.write_all(line.as_bytes()));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -19,9 +19,12 @@ struct Host {
 
 impl Host {
     fn start(gate: &Gate) -> Host {
-        let mut command = bare("proxy");
+        Host::start_with(gate, bare("proxy"), Stdio::piped())
+    }
+
+    fn start_with(gate: &Gate, mut command: Command, stderr: Stdio) -> Host {
         command.arg("--config").arg(gate.path("gate.json"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
         let mut host = Host { child, answers };
@@ -188,4 +191,32 @@ fn a_check_counts_the_tools_whose_rules_keep_them_from_being_offered() {
         "{}",
         ran.out
     );
+}
+
+#[test]
+fn a_host_that_never_reads_stderr_is_served_to_the_end() {
+    let gate = pinned();
+    let (unread, mut full) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&full, true).unwrap();
+    while full.write(&[b'x'; 4096]).is_ok() {}
+    while full.write(b"x").is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    let mut host = Host::start_with(&gate, bare("proxy"), full.into());
+    let answer = host.call("shop_pay", json!({"to": "alice", "amount": 20}));
+    assert!(answer.starts_with("PENDING_APPROVAL: "), "{answer}");
+    assert_eq!(host.end(None).0, 0);
+    drop(unread);
+}
+
+#[test]
+fn a_host_that_closed_stderr_is_served_to_the_end() {
+    let gate = pinned();
+    let (reader, broken) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = bare("proxy");
+    command.env("HOLDPOINT_LOG", "trace");
+    let mut host = Host::start_with(&gate, command, broken.into());
+    let answer = host.call("shop_pay", json!({"to": "alice", "amount": 20}));
+    assert!(answer.starts_with("PENDING_APPROVAL: "), "{answer}");
+    assert_eq!(host.end(None).0, 0);
 }
