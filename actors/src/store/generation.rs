@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::place::Place;
 use super::queue::Queue;
 use crate::clock::lock;
 
@@ -26,6 +27,8 @@ struct Record {
     running: Option<Running>,
     /// Whether the last thread saw reading, writing or syncing fail.
     disk_failed: bool,
+    /// The file that the first writer opened.
+    place: Option<Place>,
 }
 
 #[derive(Debug)]
@@ -70,6 +73,16 @@ impl WriterGeneration {
     /// Notes the thread that was started.
     pub(super) fn started(&self, queue: Arc<Queue>, thread: JoinHandle<()>, ended: oneshot::Receiver<()>) {
         lock(&self.0).running = Some(Running { queue, thread, ended });
+    }
+
+    /// The file that all writers open, once the first has opened it.
+    pub(super) fn place(&self) -> Option<Place> {
+        lock(&self.0).place.clone()
+    }
+
+    /// Notes which file the first writer opened.
+    pub(super) fn opened(&self, place: Place) {
+        lock(&self.0).place.get_or_insert(place);
     }
 
     /// Notes how the thread ended. A failure of the disk stands until a writer has emptied the log.

@@ -30,6 +30,7 @@ mod observe;
 mod open;
 mod operator;
 mod pages;
+mod place;
 mod queue;
 mod reader;
 mod room;
@@ -164,6 +165,9 @@ pub enum StartError {
     /// A reader kept the log from being emptied after the disk had failed. The process must end.
     #[error("start the writer: the log could not be emptied after the disk failed; end this process")]
     LogInUse,
+    /// The path leads to another file than before, or to none. The process must end: its record is not there.
+    #[error("start the writer: the database was moved, deleted or replaced; put it back and start again")]
+    Moved,
     /// There is no thread to be had.
     #[error("start the writer's thread: {0}")]
     Thread(#[source] std::io::Error),
@@ -176,7 +180,7 @@ impl StartError {
     /// Whether trying again in this process can't help, or would be wrong.
     pub fn must_end_process(&self) -> bool {
         match self {
-            StartError::Stuck | StartError::LogInUse | StartError::Unsettled(_) => true,
+            StartError::Stuck | StartError::LogInUse | StartError::Unsettled(_) | StartError::Moved => true,
             StartError::Open(_) | StartError::Thread(_) | StartError::Ended => false,
         }
     }

@@ -21,6 +21,7 @@ use super::faults::Point;
 use super::generation::{Start, WriterGeneration};
 use super::job::{Applied, Job, Lane, NotApplied};
 use super::observe::Counts;
+use super::place::Place;
 use super::queue::{Barrier, Item, Passed, Queue, Taken};
 use super::room::Room;
 use super::{Options, StartError, open};
@@ -108,6 +109,7 @@ struct Writer {
     counts: Arc<Counts>,
     options: Options,
     room: Room,
+    place: Place,
     /// When the oldest commit that is not synced was made.
     unsynced_since: Option<Instant>,
     /// When the last item was served, if the log has grown since it was last copied.
@@ -121,10 +123,19 @@ struct Writer {
 impl Writer {
     fn open(plan: Plan) -> Result<Writer, StartError> {
         let Plan { path, opened, options, start, queue, counts, generation } = plan;
+        let before = generation.place();
+        if before.as_ref().is_some_and(|place| !place.is_still_there()) {
+            return Err(StartError::Moved);
+        }
         let (conn, path) = match opened {
             Some(conn) => (conn, path),
             None => open::writer(&path, &options)?,
         };
+        let place = match before {
+            Some(place) => place,
+            None => Place::of(&path).map_err(|_unseen| StartError::Moved)?,
+        };
+        generation.opened(place.clone());
         let mut db = Connected::new(conn, options.faults.clone());
         if start.number > 1 {
             // Whoever asks what became of a write is answered only after this: it overwrites what an older thread left
@@ -145,6 +156,7 @@ impl Writer {
             queue,
             counts,
             room: Room::beside(path, options.free_min),
+            place,
             options,
             unsynced_since: None,
             busy_at: Some(now),
@@ -187,6 +199,8 @@ impl Writer {
         // While outcomes are tried again nothing new begins.
         let is_outcome = |item: &Item| matches!(item, Item::Apply(job) if job.lane() == Lane::Outcome);
         let trouble = self.trouble.clone().filter(|_| items.iter().any(is_outcome));
+        // Nor where nobody would find it. Outcomes still belong to the file in which their calls began.
+        let trouble = trouble.or_else(|| (!self.place.is_still_there()).then_some(NotApplied::Moved));
         let (mut jobs, mut barriers) = (Vec::with_capacity(items.len()), Vec::new());
         for item in items.drain(..) {
             match item {

@@ -93,6 +93,24 @@ async fn too_little_free_space_refuses_intents_and_not_outcomes() {
 }
 
 #[tokio::test]
+async fn nothing_begins_in_a_database_that_was_moved_deleted_or_replaced() {
+    let bench = Bench::start_with(plain()).await;
+    let mut call = executing("r1", "me");
+    bench.intent(call.take(Durability::Synced)).await;
+    let aside = bench.path.with_extension("aside");
+    std::fs::rename(&bench.path, &aside).unwrap();
+    let refused = |run| bench.client.apply(Lane::Intent, begun(run, Durability::Synced));
+    assert_eq!(refused("r2").await.unwrap_err(), NotApplied::Moved.into());
+    std::fs::copy(&aside, &bench.path).unwrap();
+    assert_eq!(refused("r2").await.unwrap_err(), NotApplied::Moved.into(), "a copy is another file");
+    // What had begun is still recorded where it began.
+    finish(&mut call, at(3));
+    bench.outcome(call.take(Durability::Synced)).await;
+    std::fs::rename(&aside, &bench.path).unwrap();
+    bench.intent(begun("r2", Durability::Synced)).await;
+}
+
+#[tokio::test]
 async fn a_lock_that_another_connection_lets_go_of_is_waited_for() {
     let bench = Bench::start().await;
     let other = bench.other();
