@@ -15,13 +15,13 @@ use holdpoint_actors::store::{Depth, Seen};
 use holdpoint_core::across_calls::{
     Admission, Asked, Begin, Blocked, IndexWrite, Refused, Ruling, Unresolved, ask_again, decide,
 };
-use holdpoint_core::approval::Approval;
+use holdpoint_core::approval::{Approval, ApprovalStatus};
 use holdpoint_core::attempt::{Attempt, CameTo, Ended, Ending, came_to};
 use holdpoint_core::decision::{Origin, Proposal};
 use holdpoint_core::hash::request_key;
 use holdpoint_core::ids::{ApprovalId, RunId};
 use holdpoint_core::json::Json;
-use holdpoint_core::run::Run;
+use holdpoint_core::run::{Run, RunStatus};
 use holdpoint_core::step::{Observation, ObservationKind, Step};
 
 use super::answer::{Answer, Unavailable, error_text, of_observation, recorded_outcome};
@@ -166,9 +166,22 @@ impl Call {
             }
         }
         let (wanted_run, wanted) = (run.clone(), approval.clone());
-        match self.desk.read(move |reader| reader.approval(&wanted_run, &wanted)).await {
-            Ok(Some(asked)) => pending(&asked).into(),
-            Ok(None) => Next::Overtaken,
+        let read = self.desk.read(move |reader| {
+            Ok((reader.approval(&wanted_run, &wanted)?, reader.run(&wanted_run)?.map(|run| run.status)))
+        });
+        // Nothing new begins for a host that is gone, or at the end.
+        let leaving = self.cancelled.is_cancelled() || self.desk.is_stopping();
+        match read.await {
+            // It was decided, or the run ended, at the last moment: nobody may be told that it waits.
+            Ok((Some(asked), status))
+                if !leaving
+                    && (asked.status != ApprovalStatus::Pending
+                        || status != Some(RunStatus::WaitingForApproval)) =>
+            {
+                Next::Again
+            }
+            Ok((Some(asked), _)) => pending(&asked).into(),
+            Ok((None, _)) => Next::Overtaken,
             Err(unavailable) => unavailable.into(),
         }
     }

@@ -207,6 +207,11 @@ impl Desk {
         RunId::from(format!("{}.{}", self.session, &hex[hex.len() - 16..]))
     }
 
+    /// Whether the end has begun.
+    pub(super) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
     /// Resolves when the end has begun.
     pub(super) async fn stopping(&self) {
         let mut stopping = self.stopping.subscribe();
@@ -314,7 +319,7 @@ impl Desk {
 
     /// Answers a call.
     pub(super) async fn take(self: &Arc<Self>, call: HostCall) -> CallAnswer {
-        if *self.stopping.borrow() {
+        if self.is_stopping() {
             return CallAnswer::ShuttingDown;
         }
         if call.name == self.status_tool {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use holdpoint_core::approval::ApprovalStatus;
 use holdpoint_core::ids::{ApprovalId, RunId};
+use holdpoint_core::run::RunStatus;
 use holdpoint_core::time::UnixNanos;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use serde::Serialize;
@@ -21,7 +22,7 @@ use self::watch::Watch;
 use crate::address::{Address, AskError};
 use crate::clock::{Clock, monotonic};
 use crate::faults::Failure;
-use crate::store::StoreClient;
+use crate::store::{ReadError, Reader, StoreClient};
 
 /// How often decisions are looked for when nothing tells of them: a backstop, beside the watch of the log.
 pub const POLL: Duration = Duration::from_millis(200);
@@ -32,7 +33,7 @@ pub const WAITERS_MAX: usize = 10_000;
 /// What the waiter takes.
 #[derive(Debug)]
 pub enum Msg {
-    /// Waits until the approval is decided, or past its expiry.
+    /// Waits until the approval is decided or past its expiry, or its run waits no more.
     Watch {
         /// The run.
         run: RunId,
@@ -186,6 +187,15 @@ impl State {
     }
 }
 
+/// Whether a run still waits for its approval. A damaged one does not: whoever waits for it must look at it.
+fn waits(reader: &Reader<'_>, run: &RunId) -> Result<bool, ReadError> {
+    match reader.run(run) {
+        Ok(run) => Ok(run.is_some_and(|run| run.status == RunStatus::WaitingForApproval)),
+        Err(ReadError::DamagedRun { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Those of the wanted approvals that are no longer open. A failed read settles none: they are looked at again.
 async fn decided(store: StoreClient, wanted: Vec<(RunId, ApprovalId)>, now: UnixNanos) -> Vec<ApprovalId> {
     let read = store
@@ -195,7 +205,8 @@ async fn decided(store: StoreClient, wanted: Vec<(RunId, ApprovalId)>, now: Unix
                 let open = reader.approval(&run, &id)?.is_some_and(|approval| {
                     approval.status == ApprovalStatus::Pending && !approval.is_past_expiry(now)
                 });
-                if !open {
+                // An operator's cancellation ends the run and leaves the approval as it is.
+                if !(open && waits(reader, &run)?) {
                     settled.push(id);
                 }
             }

@@ -69,6 +69,26 @@ async fn an_approval_within_the_hold_completes_the_call() {
 }
 
 #[tokio::test]
+async fn a_cancellation_within_the_hold_ends_it_and_is_told() {
+    let place = Place::new();
+    let desk = Arc::new(place.desk(|s| s.hold = Duration::from_secs(3600)).await);
+    let calling = tokio::spawn({
+        let desk = Arc::clone(&desk);
+        async move { desk.pay(KIM).await }
+    });
+    let approval = loop {
+        match place.pending().pop() {
+            Some(approval) => break approval,
+            None => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    let now = holdpoint_actors::clock::Clock::now(&*place.clock);
+    place.operator().cancel(&approval.run_id, "ana", "stop it", now).unwrap();
+    let got = calling.await.unwrap();
+    assert!(got.is("REJECTED", true).contains("\"stop it\""), "{got:?}");
+}
+
+#[tokio::test]
 async fn the_end_of_the_session_ends_a_hold() {
     let place = Place::new();
     let desk = Arc::new(place.desk(|s| s.hold = Duration::from_secs(3600)).await);
