@@ -1,11 +1,11 @@
 //! Events as lines: aligned text for a terminal, or JSON Lines for a collector.
 //!
 //! Owns both forms; each is one whole line, so that several writers can share a stream. Never reads the store. Text
-//! is escaped; JSON is not, since programs read it, and carries every payload whole.
+//! is escaped; JSON carries every payload whole, and what a terminal might act on in JSON's own escapes.
 
 use chrono::{DateTime, Local};
 use holdpoint_core::event::Event;
-use holdpoint_core::sanitize::sanitize;
+use holdpoint_core::sanitize::{escape_json, sanitize};
 use holdpoint_core::time::UnixNanos;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -56,7 +56,7 @@ pub fn json_line(event: &Event) -> String {
         Err(_) => serde_json::to_string(&Line::of(event, event.payload.as_str(), true)),
     };
     // Neither a string nor checked JSON can fail to be written.
-    let mut text = text.unwrap_or_default();
+    let mut text = escape_json(&text.unwrap_or_default()).into_owned();
     text.push('\n');
     text
 }
@@ -100,6 +100,12 @@ mod tests {
         let with_step = Event { step_id: "s1".to_owned(), ..event(" ") };
         assert!(json_line(&with_step).contains(r#""step_id":"s1","#));
         assert!(json_line(&with_step).ends_with("\"payload\":{}}\n"));
+    }
+
+    #[test]
+    fn a_line_of_json_holds_nothing_that_a_terminal_acts_on() {
+        let line = json_line(&event("{\"a\":\"\u{9b}31m\u{202e}\"}"));
+        assert!(line.ends_with("\"payload\":{\"a\":\"\\u009b31m\\u202e\"}}\n"), "{line}");
     }
 
     #[test]

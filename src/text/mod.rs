@@ -13,7 +13,7 @@ pub(crate) mod waiting;
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use anstream::AutoStream;
-use holdpoint_core::sanitize::{sanitize, truncate};
+use holdpoint_core::sanitize::{escape_json, sanitize, truncate};
 use serde::Serialize;
 
 type Stream = AutoStream<Box<dyn Write + Send>>;
@@ -70,7 +70,8 @@ impl Ui {
 
     /// Writes a result as JSON, indented, with a line feed.
     pub(crate) fn write_json(&mut self, value: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut self.out, value)?;
+        let json = serde_json::to_string_pretty(value)?;
+        self.out.write_all(escape_json(&json).as_bytes())?;
         self.out.write_all(b"\n")
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Text of a model or a server can clear a screen, move the cursor, turn the reading direction around or hide
 //! characters, and so show a person something else than what will run. [`sanitize`] makes all that visible. Output in
-//! JSON never passes through here: it is read by programs, and has escapes of its own.
+//! JSON is read by programs, to which it must say the same, and may end on a terminal too: [`escape_json`] uses the
+//! escapes that JSON has.
 //!
 //! A deviation from the reference, on purpose: it leaves some more invisible characters as they are, which stand in
 //! `is_invisible_beyond_reference`. We escape them too, since what can't be seen can mislead whatever its name. Text
@@ -35,6 +36,28 @@ pub fn sanitize(text: &str) -> Cow<'_, str> {
     let mut out = Sanitized { text: String::with_capacity(text.len() + 16), marks: 0 };
     text.chars().for_each(|c| out.push(c));
     Cow::Owned(out.finish())
+}
+
+/// Makes JSON fit to be printed without changing what it says: the characters that [`sanitize`] escapes are written as
+/// `\uXXXX`, by two of them where one is not enough. Below U+0080, JSON holds none but white space between tokens, and
+/// DEL.
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    let escaped = |c: char| c >= '\u{7f}' && kind(c) != Kind::Plain;
+    if !json.contains(escaped) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if escaped(c) {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// Makes bytes fit to be printed: as [`sanitize`] does, after each run of bytes that are not UTF-8 became one U+FFFD.
@@ -173,6 +196,16 @@ fn is_mark(c: char) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn json_is_escaped_by_its_own_means_and_says_the_same() {
+        let json = "{\n  \"a\u{9b}\": \"\\u001b\u{202e}\u{7f}\u{2028}\u{e0041} é日本語\"\n}";
+        let shown = escape_json(json);
+        assert_eq!(shown, "{\n  \"a\\u009b\": \"\\u001b\\u202e\\u007f\\u2028\\udb40\\udc41 é日本語\"\n}");
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&shown), value(json));
+        assert!(matches!(escape_json("{\"é\": 1}\n"), Cow::Borrowed(_)));
+    }
 
     #[test]
     fn plain_text_of_any_script_stays_as_it_is() {
