@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use super::reap::{self, GroupLedger, GroupRecord, ProcessStat};
 
-/// The time between two walks. A walk below a server without children reads one small file for each of its threads.
+/// The time between two walks, in the end. A walk below a server without children reads one small file for each of its threads.
 pub(crate) const WALK_EVERY: Duration = Duration::from_secs(2);
+/// The time before the first walk; it doubles from walk to walk, up to [`WALK_EVERY`].
+pub(crate) const FIRST_WALK: Duration = Duration::from_millis(50);
 /// The most processes that one walk looks at: a server that forks without end is not followed without end.
 const MAX_WALKED: usize = 4096;
 /// The most groups, its own aside, that are remembered for one server.

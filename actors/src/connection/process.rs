@@ -31,7 +31,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::offspring::{Groups, WALK_EVERY};
+use super::offspring::{FIRST_WALK, Groups, WALK_EVERY};
 use super::reap::{self, GroupLedger};
 use super::server::{ServerSpec, child_env};
 
@@ -155,11 +155,13 @@ impl Process {
     }
 }
 
-/// Walks the tree below the server now and then.
+/// Walks the tree below the server now and then; soon at first, because much of what a server starts, it starts at once.
 async fn walk(group: ProcessGroup) {
+    let mut pause = FIRST_WALK;
     loop {
-        tokio::time::sleep(WALK_EVERY).await;
+        tokio::time::sleep(pause).await;
         group.look().await;
+        pause = (pause * 2).min(WALK_EVERY);
     }
 }
 
