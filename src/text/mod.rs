@@ -10,7 +10,9 @@ pub(crate) mod table;
 pub(crate) mod times;
 pub(crate) mod waiting;
 
+use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::fd::AsFd as _;
 
 use anstream::AutoStream;
 use holdpoint_core::sanitize::{escape_json, sanitize, truncate};
@@ -35,7 +37,7 @@ impl Ui {
         let asked = stdin.is_terminal() && stdout.is_terminal();
         let (out, err) = (AutoStream::choice(&stdout), AutoStream::choice(&stderr));
         Ui {
-            out: AutoStream::new(Box::new(io::BufWriter::new(stdout)), out),
+            out: AutoStream::new(Box::new(io::BufWriter::new(unlocked(&stdout))), out),
             err: AutoStream::new(Box::new(stderr), err),
             json,
             answers: asked.then(|| Box::new(io::BufReader::new(stdin)) as Box<dyn BufRead + Send>),
@@ -108,6 +110,15 @@ impl Ui {
         }
         let answer = line.trim().to_lowercase();
         Ok(if answer == "y" || answer == "yes" { Answer::Yes } else { Answer::No })
+    }
+}
+
+/// The process's stdout by a descriptor of its own. A thread that is stuck in a write to the standard library's, as one
+/// that serves a host that stopped reading, keeps that one's lock, and a command must end all the same.
+fn unlocked(stdout: &io::Stdout) -> Box<dyn Write + Send> {
+    match stdout.as_fd().try_clone_to_owned() {
+        Ok(own) => Box::new(File::from(own)),
+        Err(_) => Box::new(io::stdout()),
     }
 }
 

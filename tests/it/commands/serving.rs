@@ -220,3 +220,16 @@ fn a_host_that_closed_stderr_is_served_to_the_end() {
     assert!(answer.starts_with("PENDING_APPROVAL: "), "{answer}");
     assert_eq!(host.end(None).0, 0);
 }
+
+#[test]
+fn a_host_that_stopped_reading_does_not_keep_the_proxy_from_ending() {
+    let gate = pinned();
+    let mut host = Host::start(&gate);
+    // The answers are more than the pipe holds.
+    let line = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+    let mut input = host.child.stdin.take().unwrap();
+    rustix::io::ioctl_fionbio(&input, true).unwrap();
+    while writeln!(input, "{line}").is_ok() {}
+    kill_process(Pid::from_child(&host.child), Signal::TERM).unwrap();
+    assert_eq!(host.child.wait().unwrap().code(), Some(0));
+}
