@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdpoint_actors::clock::{Mint, wall};
 use holdpoint_actors::executor::Tool;
-use holdpoint_actors::faults::process;
+use holdpoint_actors::faults::process::{self, Broken};
 use holdpoint_actors::session::{Attached, Gate, GateError, GateSpec, Observer, Pace, SessionError};
 use holdpoint_actors::store::{Depth, Lane, ReadError, Reader, Seen};
 use holdpoint_actors::tree::Tree;
@@ -157,7 +157,7 @@ impl Desk {
             key,
             tool: tool.upstream.name.clone(),
             class: tool.upstream.class,
-            window: tool.window,
+            window: if process::is(Broken::WindowIgnored) { Duration::ZERO } else { tool.window },
             outcome: tool.outcome,
             max_pending: self.max_pending,
             tools: Arc::clone(&self.upstreams),

@@ -207,7 +207,12 @@ impl Actor for ToolExecutor {
 }
 
 /// Calls the tool, once and honestly unless this build is deliberately broken.
-async fn wrongly(tool: &dyn Tool, call: ToolCall) -> Result<ToolOutput, ToolFailure> {
+async fn wrongly(tool: &dyn Tool, mut call: ToolCall) -> Result<ToolOutput, ToolFailure> {
+    if process::is(Broken::ArgsAltered)
+        && let Ok(args) = Json::checked(call.args.as_str().replace("40", "41").as_bytes())
+    {
+        call.args = args;
+    }
     let again = process::is(Broken::BlindRetry).then(|| call.clone());
     match (tool.call(call).await, again) {
         (Err(ToolFailure::NoAnswer(_)), Some(again)) => tool.call(again).await,

@@ -22,6 +22,20 @@ pub enum Broken {
     SyncOff,
     /// Events are hashed as if nothing came before them.
     Unchained,
+    /// The event that tells of an outcome is left out.
+    EventDropped,
+    /// A step's row stays behind its events.
+    RowDropped,
+    /// What is sent is not what was recorded.
+    ArgsAltered,
+    /// What is stored of a question is not what was hashed.
+    QuestionAltered,
+    /// A repeated call is taken for a new one.
+    WindowIgnored,
+    /// What has to be asked is allowed.
+    PolicyIgnored,
+    /// A server that has ended stays written down.
+    GroupKept,
     /// A run that ends keeps its lease.
     LeaseKept,
     /// Whether the lease still stands is not looked at before sending.

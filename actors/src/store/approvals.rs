@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::column::{Columns, time_text};
 use super::runs::unknown;
+use crate::faults::process::{self, Broken};
 
 /// The columns of a whole approval, in the order that [`decode`] reads them.
 const COLUMNS: &str =
@@ -37,7 +38,7 @@ pub(super) fn insert(conn: &Connection, approval: &Approval) -> rusqlite::Result
         approval.step_id.as_str(),
         approval.kind,
         or_empty_object(&approval.capability),
-        or_empty_object(&approval.presentation),
+        if process::is(Broken::QuestionAltered) { "{}" } else { or_empty_object(&approval.presentation) },
         approval.request.as_ref().map(ToolRequest::to_json).unwrap_or_default(),
         approval.hash.as_str(),
         approval.status.as_str(),

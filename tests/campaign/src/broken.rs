@@ -52,6 +52,13 @@ pub(crate) fn all() -> Vec<Broken> {
         ),
         broken("SyncOff", "syncs no commit", Story::PowerCut, Property::Acknowledged),
         broken("Unchained", "hashes events as if nothing came before", Story::Calm, Property::Chain),
+        broken("EventDropped", "leaves an event out", Story::Calm, Property::Tables),
+        broken("RowDropped", "leaves a step's row behind", Story::Calm, Property::Tables),
+        broken("ArgsAltered", "sends what was not recorded", Story::Calm, Property::Intent),
+        broken("QuestionAltered", "stores another question than it hashed", Story::Calm, Property::Question),
+        broken("WindowIgnored", "takes a repeated call for a new one", Story::Calm, Property::Once),
+        broken("PolicyIgnored", "allows what has to be asked", Story::Calm, Property::Once),
+        broken("GroupKept", "leaves an ended server written down", Story::Calm, Property::Left),
         broken("LeaseKept", "keeps the lease of a run that is over", Story::Calm, Property::Left),
         broken(
             "FenceIgnored",
