@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use holdpoint_actors::clock::{RandomMint, WallClock};
+use holdpoint_actors::clock::{RandomMint, WallClock, monotonic};
 use holdpoint_actors::connection::{Finding, LoadError, McpTool, Reaped, Upstream, UpstreamSpec, reap};
 use holdpoint_actors::executor::Tool;
 use holdpoint_actors::store::GroupStore;
@@ -26,6 +26,10 @@ use crate::doctor_socket;
 
 /// How long a server may take to end politely.
 const CLOSE: Duration = Duration::from_secs(10);
+/// How long ended servers may take to be struck out; what is left by then the next start looks at.
+const STRUCK_OUT: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const GLANCE: Duration = Duration::from_millis(10);
 /// How long an actor may take to say how it fares.
 const OBSERVE: Duration = Duration::from_secs(1);
 
@@ -239,7 +243,25 @@ impl House {
         let closing: JoinSet<_> =
             upstreams.into_iter().map(|upstream| async move { upstream.close(CLOSE).await }).collect();
         closing.join_all().await;
+        self.are_struck_out().await;
         self.tree.stop().await;
+    }
+
+    /// Waits until no server of this process is written down as alive, also one that was lost or was just being
+    /// started: its keeper strikes it out in its own time, and the process must not end before.
+    async fn are_struck_out(&self) {
+        let (database, me) = (self.config.database.clone(), std::process::id());
+        let began = monotonic();
+        while began.elapsed() < STRUCK_OUT {
+            let groups = GroupStore::new(&database);
+            let listed = tokio::task::spawn_blocking(move || groups.list_groups()).await;
+            match listed {
+                Ok(Ok(left)) if left.iter().any(|group| group.owner_pid == me) => {
+                    tokio::time::sleep(GLANCE).await
+                }
+                Ok(Ok(_) | Err(_)) | Err(_) => return,
+            }
+        }
     }
 }
 

@@ -133,15 +133,14 @@ pub(crate) fn several(programs: &Programs, label: &str, seed: u64) -> Outcome {
                 .collect();
             pass(moment);
             kill_process(pid, Signal::STOP).ok();
-            let began = crate::clock::now();
-            let mut standing = true;
+            // Apart from the operator, who may have to wait for a lock that the stopped one holds.
+            let standing = scope.spawn(move || {
+                pass(stand);
+                kill_process(pid, Signal::CONT).ok();
+            });
             loop {
                 world.decide_all(&mut rng)?;
-                if standing && began.elapsed() >= stand {
-                    kill_process(pid, Signal::CONT).ok();
-                    standing = false;
-                }
-                if !standing && talking.iter().all(thread::ScopedJoinHandle::is_finished) {
+                if standing.is_finished() && talking.iter().all(thread::ScopedJoinHandle::is_finished) {
                     break;
                 }
                 pass(Duration::from_millis(20));

@@ -255,6 +255,17 @@ async fn a_server_that_ends_mid_call_leaves_a_question() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ended_proxy_leaves_no_server_written_down_also_none_that_was_just_started_again() {
+    let place = Place::new().with(|config| config["servers"][0]["rules"]["pay"]["outcome"] = json!("allow"));
+    let mut host = place.serve().await;
+    host.call("bank_pay", json!({"to": "kim", "amount": 1, "mode": "exit"})).await;
+    let (served, _) = host.end().await;
+    assert_eq!(served, Served::Ended);
+    let left = holdpoint_actors::store::GroupStore::new(place.path("runs.db")).list_groups().unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_too_deep_to_record_counts_as_executed() {
     let place = Place::new().with(|config| config["servers"][0]["rules"]["pay"]["outcome"] = json!("allow"));
     let mut host = place.serve().await;

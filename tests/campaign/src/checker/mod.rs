@@ -271,7 +271,8 @@ impl Judge<'_> {
                     if !steps.any(|step| step.observation["kind"] == "tool_error") {
                         self.fail(Property::Acknowledged, what.clone());
                     }
-                    if told.args["mode"] != "error" {
+                    // A read that got no answer is told so; nothing can have come of it.
+                    if told.args["mode"] != "error" && told.tool.ends_with("_pay") {
                         self.fail(Property::Explained, format!("{what}, and the server never said so"));
                     }
                 }
