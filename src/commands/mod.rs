@@ -21,6 +21,7 @@ mod servers;
 mod show;
 mod verify;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -77,8 +78,13 @@ pub(crate) fn main() -> Exit {
         Ok(cli) => cli,
         Err(problem) => {
             // Help goes to stdout and is no failure; when nobody reads either stream there is nobody to tell.
-            let status = if problem.use_stderr() { Exit::Usage } else { Exit::Ok };
-            return problem.print().map_or(status, |()| status);
+            if !problem.use_stderr() {
+                return problem.print().map_or(Exit::Ok, |()| Exit::Ok);
+            }
+            // What was typed may have been pasted from anywhere: it comes back escaped, so without colours.
+            let said = problem.render().to_string();
+            let lines: Vec<_> = said.lines().map(sanitize).collect();
+            return writeln!(std::io::stderr(), "{}", lines.join("\n")).map_or(Exit::Usage, |()| Exit::Usage);
         }
     };
     // The demonstration breaks things on purpose and tells of each itself.

@@ -263,6 +263,14 @@ fn the_help_goes_to_stdout_and_a_missing_command_s_usage_to_stderr() {
 }
 
 #[test]
+fn a_pasted_argument_that_is_refused_comes_back_escaped() {
+    let ran = Ran::of(bare("show").arg("--\u{202e}limit\u{9b}2J"));
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(ran.err.contains(r"--\u{202e}limit\x9b2J"), "{}", ran.err);
+    assert!(!ran.err.contains(['\u{202e}', '\u{9b}']), "{}", ran.err);
+}
+
+#[test]
 fn every_code_has_a_page_and_the_list_has_every_code() {
     let list = Ran::of(&mut bare("explain"));
     assert_eq!(list.status, 0);
