@@ -2,6 +2,7 @@
 //!
 //! Owns the order. What is decided is core's ([`decide`]); what is written is the session's; what is said is
 //! [`Answer`]'s. A host that goes away ends the hold and nothing else: a call that was begun is finished and recorded.
+//! Longer than its neighbours, because the story is meant to be read from its beginning to its end in one place.
 
 use std::sync::Arc;
 use std::time::Duration;

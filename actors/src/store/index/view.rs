@@ -3,6 +3,7 @@
 //! The same statements serve the decision outside, on a reader's snapshot, and the one inside, on the writer's own
 //! transaction. What a call did is read from its run's record; the index only says where to look, and caches facts that
 //! no longer change. A row whose cache is empty is told to be settled ([`Seen::settles`]); nothing is written here.
+//! Longer than its neighbours, because every statement of one view is judged against the others here.
 
 use std::sync::Arc;
 
