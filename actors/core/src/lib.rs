@@ -12,6 +12,7 @@ pub mod json;
 pub mod approval;
 pub mod decision;
 pub mod limits;
+pub mod model;
 pub mod policy;
 pub mod run;
 pub mod step;
