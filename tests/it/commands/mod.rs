@@ -8,6 +8,7 @@
 mod deciding;
 mod reading;
 mod refusals;
+mod released;
 mod servers;
 mod serving;
 mod terminal;
