@@ -3,7 +3,9 @@
 pub mod codes;
 pub mod doctor_socket;
 pub mod gate;
+pub mod model;
 pub mod proxy;
+pub mod replay;
 pub mod stderr;
 pub mod trace;
 pub mod view;

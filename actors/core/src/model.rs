@@ -109,6 +109,12 @@ impl ModelRequest {
     /// The JSON form: field order of the reference, compact, HTML-escaped.
     pub fn to_json(&self) -> String {
         let mut w = ObjectWriter::new();
+        self.write(&mut w);
+        w.finish()
+    }
+
+    /// Writes the members of the JSON form.
+    pub fn write(&self, w: &mut ObjectWriter) {
         w.omit_empty_str("system", &self.system);
         w.array("messages", |messages| {
             for message in &self.messages {
@@ -125,12 +131,11 @@ impl ModelRequest {
         if !self.tools.is_empty() {
             w.array("tools", |tools| {
                 for tool in &self.tools {
-                    tools.raw(&tool.to_json());
+                    tools.object(|w| tool.write(w));
                 }
             });
         }
         w.omit_empty_int("max_output_tokens", self.max_output_tokens);
-        w.finish()
     }
 }
 
@@ -161,10 +166,14 @@ impl Usage {
     /// The JSON form.
     pub fn to_json(&self) -> String {
         let mut w = ObjectWriter::new();
+        self.write(&mut w);
+        w.finish()
+    }
+
+    fn write(&self, w: &mut ObjectWriter) {
         w.int("input_tokens", self.input_tokens);
         w.int("output_tokens", self.output_tokens);
         w.omit_empty_int("cached_input_tokens", self.cached_input_tokens);
-        w.finish()
     }
 
     /// Whether it can be charged: no count is negative, and the cache gave no more than was read.
@@ -197,6 +206,12 @@ impl ModelResponse {
     /// The JSON form.
     pub fn to_json(&self) -> String {
         let mut w = ObjectWriter::new();
+        self.write(&mut w);
+        w.finish()
+    }
+
+    /// Writes the members of the JSON form.
+    pub fn write(&self, w: &mut ObjectWriter) {
         w.omit_empty_str("text", &self.text);
         if !self.tool_uses.is_empty() {
             w.array("tool_uses", |uses| {
@@ -209,11 +224,10 @@ impl ModelResponse {
             });
         }
         w.omit_empty_str("stop_reason", &self.stop_reason);
-        w.raw("usage", &self.usage.to_json());
+        w.object("usage", |w| self.usage.write(w));
         if let Some(raw) = &self.raw {
             w.omit_empty_raw("raw", raw.as_str());
         }
-        w.finish()
     }
 }
 

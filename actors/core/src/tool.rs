@@ -86,7 +86,7 @@ impl ToolSpec {
         w.finish()
     }
 
-    fn write(&self, w: &mut ObjectWriter) {
+    pub(crate) fn write(&self, w: &mut ObjectWriter) {
         w.str("name", &self.name);
         w.str("description", &self.description);
         w.raw("input_schema", self.input_schema.as_str());

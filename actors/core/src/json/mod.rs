@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 pub use canonical::{canonical, canonical_trusted, policy_form, policy_form_trusted, sorted_form};
 pub use check::{CheckError, DEPTH_MAX, EXPONENT_MAX, NUMBER_BYTES_MAX, check, check_text, is_deeper_than};
 pub use escape::{Escapes, push_quoted};
-pub use write::{ArrayWriter, ObjectWriter, compact_escaped};
+pub use write::{ArrayWriter, ObjectWriter, compact, compact_escaped};
 
 /// The text of one JSON value, kept byte for byte.
 ///

@@ -294,6 +294,24 @@ fn strings_are_escaped_like_the_reference_s() {
 }
 
 #[test]
+fn plain_text_escapes_only_what_json_and_the_separators_need() {
+    let fill = |writer: &mut ObjectWriter| {
+        writer.str("s", "<&>\u{2028}\"").raw("raw", "{ \"a\": \"\\u003c<\u{2028}\" }");
+        writer.array("list", |list| {
+            list.str("<").object(|inner| {
+                inner.str("t", "&");
+            });
+        });
+    };
+    let mut plain = ObjectWriter::plain();
+    fill(&mut plain);
+    let expected =
+        "{\"s\":\"<&>\\u2028\\\"\",\"raw\":{\"a\":\"\\u003c<\u{2028}\"},\"list\":[\"<\",{\"t\":\"&\"}]}";
+    assert_eq!(plain.finish(), expected);
+    assert_eq!(compact("[ 1 , \" < \" ]\n"), "[1,\" < \"]");
+}
+
+#[test]
 fn embedded_json_is_compacted_and_escaped_and_otherwise_kept() {
     assert_eq!(
         compact_escaped(

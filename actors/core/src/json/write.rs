@@ -3,8 +3,8 @@
 //! The bytes are those of Go's `encoding/json` for a struct ([`ObjectWriter::new`]: members in the order of the
 //! fields) or a map ([`ObjectWriter::sorted`]: members in the byte order of their keys), because stored records are
 //! shared with the reference and hashed in the event chain. Embedded JSON loses its white space and gets its HTML
-//! characters escaped, while its key order, numbers and written escapes stay. Floats can't be written: no record
-//! holds one.
+//! characters escaped, while its key order, numbers and written escapes stay. [`ObjectWriter::plain`] is the same
+//! without the escaping, for recordings and for the wire. Floats can't be written: no record holds one.
 
 use std::ops::Range;
 
@@ -16,11 +16,20 @@ use super::{Json, is_blank};
 /// The text is taken to be JSON; what is not comes out no more so.
 pub fn compact_escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    push_compact_escaped(&mut out, text);
+    push_compact(&mut out, text, Escapes::Html);
     out
 }
 
-fn push_compact_escaped(out: &mut String, text: &str) {
+/// Gives JSON without the white space between its parts, and otherwise as it is written.
+pub fn compact(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    push_compact(&mut out, text, Escapes::Minimal);
+    out
+}
+
+/// Embedded JSON keeps its written escapes, so only [`Escapes::Html`] changes more than its white space.
+fn push_compact(out: &mut String, text: &str, escapes: Escapes) {
+    let html = escapes == Escapes::Html;
     let bytes = text.as_bytes();
     let (mut copied, mut at, mut in_string) = (0, 0, false);
     while at < bytes.len() {
@@ -35,8 +44,8 @@ fn push_compact_escaped(out: &mut String, text: &str) {
                 0
             }
             b' ' | b'\t' | b'\n' | b'\r' if !in_string => 1,
-            b'<' | b'>' | b'&' => 1,
-            0xE2 if is_separator(&bytes[at..]) => 3,
+            b'<' | b'>' | b'&' if html => 1,
+            0xE2 if html && is_separator(&bytes[at..]) => 3,
             _ => 0,
         };
         if skipped == 0 {
@@ -69,6 +78,7 @@ fn push_compact_escaped(out: &mut String, text: &str) {
 #[derive(Debug)]
 pub struct ObjectWriter {
     out: String,
+    escapes: Escapes,
     /// Where this object's first member begins.
     start: usize,
     /// The members so far, if they must be put into order at the end.
@@ -84,18 +94,24 @@ impl Default for ObjectWriter {
 impl ObjectWriter {
     /// Starts an object whose members stay in the order in which they are written: a struct of the reference.
     pub fn new() -> Self {
-        Self::inside(String::new(), false)
+        Self::inside(String::new(), Escapes::Html, false)
+    }
+
+    /// Starts an object in the order in which it is written whose text is not escaped for HTML: a file of the
+    /// reference's, or a request on the wire. Embedded JSON loses its white space and nothing else.
+    pub fn plain() -> Self {
+        Self::inside(String::new(), Escapes::Separators, false)
     }
 
     /// Starts an object whose members are sorted by key when it ends: a map of the reference.
     pub fn sorted() -> Self {
-        Self::inside(String::new(), true)
+        Self::inside(String::new(), Escapes::Html, true)
     }
 
-    fn inside(mut out: String, sorted: bool) -> Self {
+    fn inside(mut out: String, escapes: Escapes, sorted: bool) -> Self {
         out.push('{');
         let start = out.len();
-        Self { out, start, members: sorted.then(Vec::new) }
+        Self { out, escapes, start, members: sorted.then(Vec::new) }
     }
 
     /// Ends the object and gives its text.
@@ -112,42 +128,42 @@ impl ObjectWriter {
 
     /// Writes a string.
     pub fn str(&mut self, key: &str, value: &str) -> &mut Self {
-        self.member(key, |out| push_quoted(out, value, Escapes::Html))
+        self.member(key, |out, escapes| push_quoted(out, value, escapes))
     }
 
     /// Writes a whole number.
     pub fn int(&mut self, key: &str, value: i64) -> &mut Self {
-        self.member(key, |out| out.push_str(&value.to_string()))
+        self.member(key, |out, _| out.push_str(&value.to_string()))
     }
 
     /// Writes `true` or `false`.
     pub fn bool(&mut self, key: &str, value: bool) -> &mut Self {
-        self.member(key, |out| out.push_str(if value { "true" } else { "false" }))
+        self.member(key, |out, _| out.push_str(if value { "true" } else { "false" }))
     }
 
     /// Writes `null`.
     pub fn null(&mut self, key: &str) -> &mut Self {
-        self.member(key, |out| out.push_str("null"))
+        self.member(key, |out, _| out.push_str("null"))
     }
 
     /// Embeds JSON in its stored form, see [`compact_escaped`]. A blank text is written `null`.
     pub fn raw(&mut self, key: &str, json: &str) -> &mut Self {
-        self.member(key, |out| push_raw(out, json))
+        self.member(key, |out, escapes| push_raw(out, json, escapes))
     }
 
     /// Writes an object whose members stay in order.
     pub fn object(&mut self, key: &str, fill: impl FnOnce(&mut Self)) -> &mut Self {
-        self.member(key, |out| push_object(out, false, fill))
+        self.member(key, |out, escapes| push_object(out, escapes, false, fill))
     }
 
     /// Writes an object whose members are sorted by key.
     pub fn sorted_object(&mut self, key: &str, fill: impl FnOnce(&mut Self)) -> &mut Self {
-        self.member(key, |out| push_object(out, true, fill))
+        self.member(key, |out, escapes| push_object(out, escapes, true, fill))
     }
 
     /// Writes an array.
     pub fn array(&mut self, key: &str, fill: impl FnOnce(&mut ArrayWriter)) -> &mut Self {
-        self.member(key, |out| push_array(out, fill))
+        self.member(key, |out, escapes| push_array(out, escapes, fill))
     }
 
     /// Writes a string, unless it is empty.
@@ -170,14 +186,14 @@ impl ObjectWriter {
         if json.is_empty() { self } else { self.raw(key, json) }
     }
 
-    fn member(&mut self, key: &str, write: impl FnOnce(&mut String)) -> &mut Self {
+    fn member(&mut self, key: &str, write: impl FnOnce(&mut String, Escapes)) -> &mut Self {
         if self.out.len() > self.start {
             self.out.push(',');
         }
         let start = self.out.len();
-        push_quoted(&mut self.out, key, Escapes::Html);
+        push_quoted(&mut self.out, key, self.escapes);
         self.out.push(':');
-        write(&mut self.out);
+        write(&mut self.out, self.escapes);
         let end = self.out.len();
         if let Some(members) = &mut self.members {
             debug_assert!(members.iter().all(|(other, _)| other != key), "key {key:?} is written twice");
@@ -208,6 +224,7 @@ impl ObjectWriter {
 #[derive(Debug)]
 pub struct ArrayWriter {
     out: String,
+    escapes: Escapes,
     /// Where the first element begins.
     start: usize,
 }
@@ -215,63 +232,63 @@ pub struct ArrayWriter {
 impl ArrayWriter {
     /// Writes a string.
     pub fn str(&mut self, value: &str) -> &mut Self {
-        self.element(|out| push_quoted(out, value, Escapes::Html))
+        self.element(|out, escapes| push_quoted(out, value, escapes))
     }
 
     /// Writes a whole number.
     pub fn int(&mut self, value: i64) -> &mut Self {
-        self.element(|out| out.push_str(&value.to_string()))
+        self.element(|out, _| out.push_str(&value.to_string()))
     }
 
     /// Embeds JSON in its stored form, see [`compact_escaped`]. A blank text is written `null`.
     pub fn raw(&mut self, json: &str) -> &mut Self {
-        self.element(|out| push_raw(out, json))
+        self.element(|out, escapes| push_raw(out, json, escapes))
     }
 
     /// Writes an object whose members stay in order.
     pub fn object(&mut self, fill: impl FnOnce(&mut ObjectWriter)) -> &mut Self {
-        self.element(|out| push_object(out, false, fill))
+        self.element(|out, escapes| push_object(out, escapes, false, fill))
     }
 
     /// Writes an object whose members are sorted by key.
     pub fn sorted_object(&mut self, fill: impl FnOnce(&mut ObjectWriter)) -> &mut Self {
-        self.element(|out| push_object(out, true, fill))
+        self.element(|out, escapes| push_object(out, escapes, true, fill))
     }
 
     /// Writes an array.
     pub fn array(&mut self, fill: impl FnOnce(&mut Self)) -> &mut Self {
-        self.element(|out| push_array(out, fill))
+        self.element(|out, escapes| push_array(out, escapes, fill))
     }
 
-    fn element(&mut self, write: impl FnOnce(&mut String)) -> &mut Self {
+    fn element(&mut self, write: impl FnOnce(&mut String, Escapes)) -> &mut Self {
         if self.out.len() > self.start {
             self.out.push(',');
         }
-        write(&mut self.out);
+        write(&mut self.out, self.escapes);
         self
     }
 }
 
-fn push_raw(out: &mut String, json: &str) {
+fn push_raw(out: &mut String, json: &str, escapes: Escapes) {
     if is_blank(json) {
         out.push_str("null");
     } else {
-        push_compact_escaped(out, json);
+        push_compact(out, json, escapes);
     }
 }
 
 /// Lends the text to an inner writer, so that nested objects are written in place.
-fn push_object(out: &mut String, sorted: bool, fill: impl FnOnce(&mut ObjectWriter)) {
-    let mut writer = ObjectWriter::inside(std::mem::take(out), sorted);
+fn push_object(out: &mut String, escapes: Escapes, sorted: bool, fill: impl FnOnce(&mut ObjectWriter)) {
+    let mut writer = ObjectWriter::inside(std::mem::take(out), escapes, sorted);
     fill(&mut writer);
     *out = writer.finish();
 }
 
-fn push_array(out: &mut String, fill: impl FnOnce(&mut ArrayWriter)) {
+fn push_array(out: &mut String, escapes: Escapes, fill: impl FnOnce(&mut ArrayWriter)) {
     let mut text = std::mem::take(out);
     text.push('[');
     let start = text.len();
-    let mut writer = ArrayWriter { out: text, start };
+    let mut writer = ArrayWriter { out: text, escapes, start };
     fill(&mut writer);
     writer.out.push(']');
     *out = writer.out;
