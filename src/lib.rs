@@ -1,5 +1,6 @@
 //! Holdpoint: a gate between an AI agent and its tools.
 
+pub mod approver;
 pub mod codes;
 pub mod doctor_socket;
 pub mod gate;

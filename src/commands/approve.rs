@@ -1,6 +1,6 @@
 //! `holdpoint approve`: grant what a run waits for.
 
-use holdpoint_actors::store::Verdict;
+use holdpoint::view::Verdict;
 
 use super::{Database, decide};
 use crate::error::CommandError;

@@ -7,7 +7,7 @@ use holdpoint_core::ids::RunId;
 use serde::Serialize;
 
 use super::decide::{Who, run_line, tell_events};
-use super::records::{Records, of_decide};
+use super::records::Records;
 use crate::error::CommandError;
 use crate::text::Ui;
 
@@ -33,7 +33,7 @@ struct Report {
 pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), CommandError> {
     let id = RunId::from(args.run.as_str());
     let mut records = Records::open_to_decide(database)?;
-    let events = records.cancel(&id, &args.who.name(), &args.who.note).map_err(of_decide)?;
+    let events = records.cancel(&id, &args.who.name(), &args.who.note)?;
     tell_events(&events, ui)?;
     let run = records.summary(&id)?;
     if ui.json() {

@@ -8,8 +8,7 @@ use std::io::Write;
 use clap::builder::NonEmptyStringValueParser;
 use holdpoint::codes::Code;
 use holdpoint::trace;
-use holdpoint::view::{ApprovalView, RunSummary};
-use holdpoint_actors::store::{DecideError, Verdict};
+use holdpoint::view::{ApprovalView, Error, RunSummary, Verdict};
 use holdpoint_core::approval::Approval;
 use holdpoint_core::event::Event;
 use holdpoint_core::ids::{ApprovalId, RunId};
@@ -17,7 +16,7 @@ use holdpoint_core::run::RunStatus;
 use serde::Serialize;
 
 use super::Database;
-use super::records::{Records, of_decide};
+use super::records::Records;
 use crate::error::CommandError;
 use crate::text::{Answer, Ui, line, waiting};
 
@@ -92,25 +91,26 @@ pub(super) fn run(
     let path = database.path()?;
     let run = RunId::from(args.run.as_str());
     let mut records = Records::open_to_decide(&path)?;
-    let waits = records.waiting(&run, args.approval.as_deref().map(ApprovalId::from).as_ref())?;
+    let waits = records.pending_approval(&run, args.approval.as_deref().map(ApprovalId::from).as_ref())?;
     if !ui.json() {
         waiting::write(ui.out(), &waits.approval, waits.reason.as_deref(), &path)?;
     }
     let approval = &waits.approval;
     let tool = approval.request.as_ref().map_or("-", |request| request.spec.name.as_str());
     confirm(verdict, args, tool, approval.id.as_str(), ui)?;
-    match records.decide(verdict, approval, &by, &args.who.note) {
-        Ok((decided, events)) => {
+    match records.decide_shown(verdict, approval, &by, &args.who.note) {
+        Ok(events) => {
             tell_events(&events, ui)?;
+            let decided = records.approval(&run, &approval.id)?;
             let run = records.summary(&run)?;
             report(verdict, run, &decided, ui)
         }
         Err(error) => {
             // A decision that came too late has expired the approval, and that is on record.
-            if let DecideError::Expired { events, .. } = &error {
+            if let Error::Expired { events, .. } = &error {
                 tell_events(events, ui)?;
             }
-            Err(of_decide(error))
+            Err(error.into())
         }
     }
 }
@@ -174,7 +174,7 @@ fn report(verdict: Verdict, run: RunSummary, decided: &Approval, ui: &mut Ui) ->
 /// Prints what was appended to the record, on stderr.
 pub(super) fn tell_events(events: &[Event], ui: &mut Ui) -> Result<(), CommandError> {
     for event in events {
-        ui.err().write_all(trace::text_line(event).as_bytes())?;
+        ui.err().write_all(trace::short_text_line(event).as_bytes())?;
     }
     Ok(())
 }

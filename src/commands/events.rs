@@ -39,9 +39,9 @@ pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), Comma
     let json = ui.json();
     // Each page is printed as it is read, so a log of any length is streamed.
     let (read, total) = page.read(
-        |limit, offset| records.read(|reader| reader.events_page(&id, limit, offset)),
-        |event| {
-            let line = if json { trace::json_line(&event) } else { trace::text_line(&event) };
+        |limit, offset| Ok(records.read(|reader| reader.events_page(&id, limit, offset))?),
+        |event| -> Result<(), CommandError> {
+            let line = if json { trace::json_line(&event) } else { trace::short_text_line(&event) };
             Ok(ui.out().write_all(line.as_bytes())?)
         },
     )?;

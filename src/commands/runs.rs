@@ -1,13 +1,11 @@
 //! `holdpoint runs`: every run of a database, newest first; or what waits for a person, with what is asked.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
-use holdpoint::view::RunSummary;
-use holdpoint_actors::store::{ReadError, Reader};
+use holdpoint::view::{ReadError, Reader, RunSummary, read};
 use holdpoint_core::approval::{Approval, ApprovalStatus};
-use holdpoint_core::ids::{ApprovalId, RunId};
+use holdpoint_core::ids::RunId;
 use holdpoint_core::run::RunStatus;
 use serde::Serialize;
 
@@ -75,17 +73,11 @@ fn summaries(
     limit: i64,
     offset: i64,
 ) -> Result<Rows<RunSummary>, ReadError> {
-    let Rows { rows, total } =
-        if waiting { reader.waiting_runs_page(limit, offset)? } else { reader.runs_page(limit, offset)? };
-    let ids: Vec<RunId> = rows.iter().map(|run| RunId::from(run.id.as_str())).collect();
-    let mut pending: HashMap<RunId, Vec<ApprovalId>> = HashMap::new();
-    for (run, approval) in reader.pending_approval_ids_of(&ids, 2)? {
-        pending.entry(run).or_default().push(approval);
+    if waiting {
+        read::waiting_runs_page(reader, limit, offset)
+    } else {
+        read::runs_page(reader, limit, offset)
     }
-    let none = Vec::new();
-    let rows = rows.into_iter().zip(&ids);
-    let rows = rows.map(|(run, id)| RunSummary::of(run, pending.get(id).unwrap_or(&none))).collect();
-    Ok(Rows { rows, total })
 }
 
 /// A run that waits, and the approvals that it waits for.
@@ -100,21 +92,9 @@ fn asked(reader: &Reader<'_>, limit: i64, offset: i64) -> Result<Rows<Asked>, Re
     let mut asked = Vec::new();
     for run in rows {
         let id = RunId::from(run.id.as_str());
-        asked.push(Asked { run: run.id, approvals: waits_for(reader, &id, APPROVALS_MAX)? });
+        asked.push(Asked { run: run.id, approvals: read::waits_for(reader, &id, APPROVALS_MAX)? });
     }
     Ok(Rows { rows: asked, total })
-}
-
-/// What a waiting run waits for: its undecided approvals, else the grant that nobody has collected.
-pub(super) fn waits_for(reader: &Reader<'_>, run: &RunId, max: i64) -> Result<Vec<Approval>, ReadError> {
-    let undecided = reader.approvals_page(run, Some(ApprovalStatus::Pending), max, 0)?;
-    if !undecided.rows.is_empty() {
-        return Ok(undecided.rows);
-    }
-    let granted = |offset| reader.approvals_page(run, Some(ApprovalStatus::Approved), 1, offset);
-    let first = granted(0)?;
-    // Those before the last were collected by earlier steps.
-    Ok(if first.total > 1 { granted(first.total - 1)?.rows } else { first.rows })
 }
 
 fn print_asked(asked: &Rows<Asked>, more: Option<More>, out: &mut dyn Write) -> Result<(), CommandError> {

@@ -3,17 +3,15 @@
 use std::io::Write;
 use std::path::Path;
 
-use holdpoint::view::{ApprovalView, RunSummary, StepSummary};
-use holdpoint_actors::store::{ReadError, Reader};
-use holdpoint_core::approval::{Approval, ApprovalStatus};
+use holdpoint::view::{ApprovalView, Detail, RunSummary, StepSummary};
+use holdpoint_core::approval::Approval;
 use holdpoint_core::ids::RunId;
-use holdpoint_core::run::RunStatus;
 use serde::Serialize;
 
 use super::decide::NOT_COLLECTED;
-use super::records::{Records, Waiting, no_run, summary};
-use super::runs::{status_style, waits_for};
-use super::{More, Page, PageArgs, Rows};
+use super::records::Records;
+use super::runs::status_style;
+use super::{More, Page, PageArgs};
 use crate::error::CommandError;
 use crate::text::table::{Cell, Table};
 use crate::text::{Ui, counted, line, style, times, waiting};
@@ -33,16 +31,6 @@ pub(super) struct Args {
     run: String,
     #[command(flatten)]
     page: PageArgs<500>,
-}
-
-/// Everything about a run that is printed. Steps, waiting approvals and all approvals are paged alike.
-#[derive(Debug)]
-struct Detail {
-    run: RunSummary,
-    steps: Rows<StepSummary>,
-    pending: Rows<Waiting>,
-    granted: Option<Approval>,
-    approvals: Rows<ApprovalView>,
 }
 
 /// What is printed in JSON.
@@ -66,50 +54,23 @@ pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), Comma
     let page = args.page.page();
     let id = RunId::from(args.run.as_str());
     let mut records = Records::open_to_read(database)?;
-    let detail = records.read(|reader| read(reader, &id, page))?.ok_or_else(|| no_run(&id))?;
+    let limit = if page.limit == 0 { i64::MAX } else { page.limit.into() };
+    // One snapshot, so that the parts fit together.
+    let detail = records.detail_page(&id, limit, page.offset.into())?;
     if !ui.json() {
         return print(&detail, page, database, ui.out());
     }
-    let waiting = match detail.pending.rows.as_slice() {
-        [only] if detail.pending.total == 1 => Some(ApprovalView::of(&only.approval)),
-        _ => None,
-    };
     Ok(ui.write_json(&Listing {
         steps_truncated: page.leaves_of(&detail.steps).is_some(),
+        waiting_approval: detail.waiting().map(|waiting| ApprovalView::of(&waiting.approval)),
         run: detail.run,
         steps: detail.steps.rows,
         steps_total: detail.steps.total,
-        approvals: detail.approvals.rows,
+        approvals: detail.approvals.rows.iter().map(ApprovalView::of).collect(),
         approvals_total: detail.approvals.total,
-        waiting_approval: waiting,
         limit: page.limit,
         offset: page.offset,
     })?)
-}
-
-/// Reads one snapshot, so that the parts fit together.
-fn read(reader: &Reader<'_>, id: &RunId, page: Page) -> Result<Option<Detail>, ReadError> {
-    let Some(run) = summary(reader, id)? else { return Ok(None) };
-    let steps = mapped(page.collect(|limit, offset| reader.steps_page(id, limit, offset))?, |step| {
-        StepSummary::of(&step)
-    });
-    let approvals = |status| page.collect(|limit, offset| reader.approvals_page(id, status, limit, offset));
-    // A run that was cancelled keeps undecided approvals; nobody can decide them any more.
-    let waits = run.known_status() == Some(RunStatus::WaitingForApproval);
-    let undecided =
-        if waits { approvals(Some(ApprovalStatus::Pending))? } else { Rows { rows: Vec::new(), total: 0 } };
-    let mut pending = Rows { rows: Vec::new(), total: undecided.total };
-    for approval in undecided.rows {
-        let reason = reader.approval_reason(id, &approval.id)?;
-        pending.rows.push(Waiting { approval, reason });
-    }
-    let granted = if waits && pending.total == 0 { waits_for(reader, id, 1)?.pop() } else { None };
-    let approvals = mapped(approvals(None)?, |approval| ApprovalView::of(&approval));
-    Ok(Some(Detail { run, steps, pending, granted, approvals }))
-}
-
-fn mapped<T, U>(rows: Rows<T>, with: impl FnMut(T) -> U) -> Rows<U> {
-    Rows { rows: rows.rows.into_iter().map(with).collect(), total: rows.total }
 }
 
 fn print(detail: &Detail, page: Page, database: &Path, out: &mut dyn Write) -> Result<(), CommandError> {

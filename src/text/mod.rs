@@ -4,7 +4,6 @@
 //! not a terminal.
 
 pub(crate) mod diff;
-pub(crate) mod fields;
 pub(crate) mod style;
 pub(crate) mod table;
 pub(crate) mod times;
@@ -15,8 +14,10 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::fd::AsFd as _;
 
 use anstream::AutoStream;
-use holdpoint_core::sanitize::{escape_json, sanitize, truncate};
+use holdpoint_core::sanitize::{escape_json, sanitize};
 use serde::Serialize;
+
+pub(crate) use holdpoint::view::{counted, line};
 
 type Stream = AutoStream<Box<dyn Write + Send>>;
 
@@ -136,21 +137,6 @@ pub(crate) enum Answer {
     Nobody,
 }
 
-/// Makes one line of foreign text fit to be printed: escaped, and cut at `max_bytes` with an ellipsis.
-pub(crate) fn line(text: &str, max_bytes: usize) -> String {
-    truncate(&sanitize(text), max_bytes).into_owned()
-}
-
-/// Makes a longer field fit to be printed: escaped, and cut at `max_bytes` with the count of what is missing.
-pub(crate) fn counted(text: &str, max_bytes: usize) -> String {
-    let clean = sanitize(text);
-    if clean.len() <= max_bytes {
-        return clean.into_owned();
-    }
-    let cut = clean.floor_char_boundary(max_bytes);
-    format!("{}… [{} more bytes]", &clean[..cut], clean.len() - cut)
-}
-
 /// Says how many of something there are: `1 run`, `2 runs`.
 pub(crate) fn plural(count: impl TryInto<i64>, noun: &str) -> String {
     match count.try_into().unwrap_or(i64::MAX) {
@@ -221,13 +207,6 @@ mod tests {
     fn nobody_is_asked_where_nobody_is_or_the_output_is_json() {
         assert_eq!(answer(false, None), Answer::Nobody);
         assert_eq!(answer(true, Some("y\n")), Answer::Nobody);
-    }
-
-    #[test]
-    fn a_cut_field_says_how_much_is_missing() {
-        assert_eq!(counted("abc", 3), "abc");
-        assert_eq!(counted("abcdef", 4), "abcd… [2 more bytes]");
-        assert_eq!(counted("äöü", 3), "ä… [4 more bytes]");
     }
 
     #[test]

@@ -6,10 +6,11 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use holdpoint::view::fields;
 use holdpoint_core::approval::Approval;
 use holdpoint_core::ids::{ApprovalId, RunId};
 
-use super::{counted, fields, line, shell_word, style, times};
+use super::{counted, line, shell_word, style, times};
 
 /// The most bytes of a name in the block: a kind, a tool, an id.
 const NAME_BYTES_MAX: usize = 256;

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, so that the tree links once. Each module is a ring of its own.
 
+mod approver;
 mod commands;
 mod counts;
 mod demo;

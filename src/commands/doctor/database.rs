@@ -35,7 +35,7 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
         held(&health.running, findings);
         Ok(())
     });
-    match result {
+    match result.map_err(CommandError::from) {
         Ok(()) => {}
         // A proxy makes its database at its first start, so a missing one is not a fault of anybody's.
         Err(error) if error.code == Code::StoreMissing => {

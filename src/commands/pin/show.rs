@@ -5,10 +5,11 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use holdpoint::view::fields;
 use holdpoint_core::pin::annotations::claims;
 use holdpoint_core::pin::manifest::{Manifest, PinnedTool, ToolChange};
 
-use crate::text::{diff, fields, line, plural, style, times};
+use crate::text::{diff, line, plural, style, times};
 
 /// The most bytes of a tool's name.
 const NAME_BYTES_MAX: usize = 128;

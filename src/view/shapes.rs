@@ -1,24 +1,19 @@
-//! Read models: a run, a step and an approval as an operator's surface needs them, in text or in JSON.
+//! A run, a step and an approval in JSON, as `holdpoint --json` prints them and the approval channel sends them.
 //!
-//! Owns the shapes that `holdpoint --json` prints, which are the reference's, and the bound on how much of one value
-//! is shown. Never reads the store and never decides: the commands and the inbox page build these from what they
-//! read. JSON is not escaped for terminals; programs read it.
+//! Owns the shapes, which are the reference's. Never reads the store: [`super::read`] and the commands build these from
+//! what they read. Nothing is escaped for terminals here.
 
 use holdpoint_actors::store::ListedRun;
 use holdpoint_core::approval::Approval;
 use holdpoint_core::decision::Decision;
-use holdpoint_core::json::{self, Json};
 use holdpoint_core::run::RunStatus;
 use holdpoint_core::step::Step;
 use holdpoint_core::time::UnixNanos;
 use holdpoint_core::tool::ToolRequest;
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-/// The longest string inside a value that is shown whole, in bytes.
-pub const STRING_BYTES_MAX: usize = 2_000;
-/// How much of the beginning and of the end of a longer string is shown, in bytes.
-pub const STRING_ENDS_BYTES: usize = 200;
+use super::bound::{bounded, decoded};
 
 /// A run as an operator sees it. Names are as stored, whatever a database that nobody may trust holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -244,44 +239,6 @@ impl RequestView {
     }
 }
 
-/// Decodes stored JSON whose nesting is within bounds; a row that somebody damaged gives nothing.
-fn decoded(text: &Json) -> Option<Value> {
-    if json::is_deeper_than(text.as_str().as_bytes(), json::DEPTH_MAX) {
-        return None;
-    }
-    text.decode().ok()
-}
-
-/// Decodes stored JSON and bounds every string in it; what is no JSON is shown as a bounded string.
-pub fn bounded(text: &Json) -> Value {
-    if text.is_blank() {
-        return Value::Null;
-    }
-    bound_value(decoded(text).unwrap_or_else(|| Value::String(text.as_str().to_owned())))
-}
-
-/// Bounds every string inside a value, see [`bound_string`].
-pub fn bound_value(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(bound_string(text)),
-        Value::Array(items) => Value::Array(items.into_iter().map(bound_value).collect()),
-        Value::Object(members) => Value::Object(
-            members.into_iter().map(|(key, value)| (key, bound_value(value))).collect::<Map<_, _>>(),
-        ),
-        Value::Null | Value::Bool(_) | Value::Number(_) => value,
-    }
-}
-
-/// Gives a string of more than [`STRING_BYTES_MAX`] bytes as its beginning, a note of what is missing, and its end.
-pub fn bound_string(text: String) -> String {
-    if text.len() <= STRING_BYTES_MAX {
-        return text;
-    }
-    let head = text.floor_char_boundary(STRING_ENDS_BYTES);
-    let tail = text.ceil_char_boundary(text.len() - STRING_ENDS_BYTES);
-    format!("{} … [{} bytes left out] … {}", &text[..head], tail - head, &text[tail..])
-}
-
 fn is_zero(number: &i64) -> bool {
     *number == 0
 }
@@ -303,6 +260,7 @@ fn rfc3339_or_zero<S: Serializer>(at: &Option<UnixNanos>, serializer: S) -> Resu
 #[cfg(test)]
 mod tests {
     use holdpoint_core::approval::ApprovalStatus;
+    use holdpoint_core::json::Json;
     use holdpoint_core::run::ModelTotals;
     use serde_json::json;
 
@@ -360,29 +318,6 @@ mod tests {
                 "finished_at": "2026-10-01T09:00:00.5Z", "model_calls": 2,
                 "usage": {"input_tokens": 7, "output_tokens": 0}})
         );
-    }
-
-    #[test]
-    fn a_long_string_keeps_its_ends_and_says_what_is_missing() {
-        let text = format!("{}{}", "ä".repeat(1_500), "z".repeat(300));
-        let shown = bound_string(text.clone());
-        assert!(shown.starts_with(&"ä".repeat(100)) && shown.ends_with(&"z".repeat(200)), "{shown}");
-        assert!(shown.contains(" … [2900 bytes left out] … "), "{shown}");
-        assert_eq!(bound_string("z".repeat(STRING_BYTES_MAX)), "z".repeat(STRING_BYTES_MAX));
-    }
-
-    #[test]
-    fn numbers_keep_their_text_and_keys_their_order() {
-        let value = bounded(&Json::trusted(r#"{"b":1.50,"a":[12345678901234567890123,"x"]}"#));
-        assert_eq!(value.to_string(), r#"{"b":1.50,"a":[12345678901234567890123,"x"]}"#);
-    }
-
-    #[test]
-    fn damaged_or_deep_json_is_shown_as_text() {
-        assert_eq!(bounded(&Json::trusted("{oops")), json!("{oops"));
-        let deep = Json::trusted("[".repeat(100_000));
-        assert!(bounded(&deep).as_str().unwrap().contains("bytes left out"));
-        assert_eq!(bounded(&Json::trusted("")), Value::Null);
     }
 
     #[test]

@@ -7,13 +7,13 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use holdpoint::view::bound_string;
 use holdpoint_core::json::{DEPTH_MAX, Json, is_deeper_than};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{counted, line};
+use super::bound::bound_string;
+use super::line::{counted, line};
 
 /// The most bytes of a field's name that are printed.
 const NAME_BYTES_MAX: usize = 200;
@@ -25,7 +25,7 @@ const LINES: (usize, usize) = (160, 80);
 const FIELDS: (usize, usize) = (120, 80);
 
 /// Writes an object's fields in the order of their names; any other value as one field called `value`.
-pub(crate) fn write(out: &mut dyn Write, json: &Json) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, json: &Json) -> io::Result<()> {
     if json.is_blank() {
         return writeln!(out, "  (none)");
     }
@@ -103,7 +103,7 @@ fn ends<T>(items: &[T], (head, tail): (usize, usize)) -> (&[T], usize, &[T]) {
 }
 
 /// Lays a value out, two spaces a level, its strings bounded. `None` when the text is no JSON, or nested absurdly.
-pub(crate) fn pretty(text: &str) -> Option<Vec<String>> {
+pub fn pretty(text: &str) -> Option<Vec<String>> {
     if is_deeper_than(text.as_bytes(), DEPTH_MAX) {
         return None;
     }
