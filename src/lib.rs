@@ -6,6 +6,7 @@ pub mod doctor_socket;
 pub mod gate;
 pub mod model;
 pub mod proxy;
+pub mod render;
 pub mod replay;
 pub mod stderr;
 pub mod trace;
