@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::accounting::{CallStatus, ModelCall};
 use crate::approval::{Approval, ApprovalStatus};
 use crate::ids::{ApprovalId, LeaseOwner, PolicyId, RunId, SpecHash, StepId};
 use crate::json::ObjectWriter;
@@ -337,6 +338,43 @@ impl NewEvent {
         w.str("previous_expires_at", &previous.expires_at.to_rfc3339());
         w.str("previous_owner", previous.owner.as_str());
         NewEvent::of_run(run, at, EventKind::LeaseTakenOver, w)
+    }
+
+    /// `model.dispatched`.
+    pub fn model_dispatched(call: &ModelCall) -> NewEvent {
+        let mut w = ObjectWriter::new();
+        w.int("attempt", call.attempt);
+        w.str("call_id", call.id.as_str());
+        w.str("model", &call.model);
+        NewEvent::of_model_call(call, call.dispatched_at, EventKind::ModelDispatched, w)
+    }
+
+    /// `model.completed` when its answer can be used, else `model.failed`.
+    pub fn model_ended(call: &ModelCall) -> NewEvent {
+        let mut w = ObjectWriter::new();
+        w.int("attempt", call.attempt);
+        w.str("call_id", call.id.as_str());
+        w.int("cost_micros", call.cost_micros);
+        w.str("error", &call.error);
+        w.int("latency_ms", call.latency_ms);
+        w.str("model", &call.model);
+        w.str("status", call.status.as_str());
+        w.raw("usage", &call.usage.to_json());
+        let kind = match call.status {
+            CallStatus::Ok => EventKind::ModelCompleted,
+            CallStatus::Dispatched | CallStatus::Error | CallStatus::Ambiguous => EventKind::ModelFailed,
+        };
+        NewEvent::of_model_call(call, call.completed_at.unwrap_or(call.dispatched_at), kind, w)
+    }
+
+    fn of_model_call(call: &ModelCall, at: UnixNanos, kind: EventKind, payload: ObjectWriter) -> NewEvent {
+        NewEvent {
+            run_id: call.run_id.clone(),
+            step_id: Some(call.step_id.clone()),
+            at,
+            kind,
+            payload: payload.finish(),
+        }
     }
 }
 

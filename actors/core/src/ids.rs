@@ -79,6 +79,8 @@ text_ids! {
     StepId;
     /// Names one approval.
     ApprovalId;
+    /// Names one attempt to ask a model.
+    ModelCallId;
     /// Names the process and session that hold a run's lease.
     LeaseOwner;
     /// Names a tool as it is registered.

@@ -9,6 +9,7 @@ pub mod time;
 pub mod hash;
 pub mod json;
 
+pub mod accounting;
 pub mod approval;
 pub mod decision;
 pub mod limits;

@@ -260,7 +260,7 @@ impl Price {
     }
 }
 
-/// Prices by model name. A model that is missing costs nothing on the books, and no limit on cost refuses it.
+/// Prices by model name. A model that is missing costs nothing on the books; it is unpriced, which is not free.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct PriceTable(BTreeMap<String, Price>);
@@ -276,6 +276,12 @@ impl PriceTable {
     /// The price of `model`, if it has one.
     pub fn get(&self, model: &str) -> Option<&Price> {
         self.0.get(model)
+    }
+
+    /// The table with every one of `models` free of charge.
+    #[must_use]
+    pub fn free<M: Into<String>>(self, models: impl IntoIterator<Item = M>) -> PriceTable {
+        models.into_iter().fold(self, |table, model| table.with(model, Price::default()))
     }
 
     /// What `usage` of `model` costs; nothing for a model without a price.

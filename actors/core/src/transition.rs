@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::accounting::ModelCall;
 use crate::across_calls::{Admission, IndexWrite};
 use crate::approval::{Approval, ApprovalStatus};
 use crate::attempt::Ending;
@@ -44,6 +45,8 @@ pub struct Transition {
     pub approvals: Vec<ApprovalWrite>,
     /// How calls ended, beside the steps that recorded their text.
     pub endings: Vec<EndingWrite>,
+    /// What becomes of an attempt to ask a model.
+    pub model_call: Option<ModelCallWrite>,
     /// What becomes of the proxy's index.
     pub index: Vec<IndexWrite>,
     /// What happened, in order.
@@ -63,6 +66,7 @@ impl Transition {
             steps: Vec::new(),
             approvals: Vec::new(),
             endings: Vec::new(),
+            model_call: None,
             index: Vec::new(),
             events: Vec::new(),
             durability,
@@ -191,6 +195,9 @@ pub enum Refusal {
     /// The approval is not the one that was read.
     #[error("decide the approval: it changed since it was read")]
     ApprovalChanged,
+    /// The attempt's outcome is recorded already, or it was never dispatched.
+    #[error("record what came of a model call: it has an outcome, or was never dispatched")]
+    ModelCallOver,
     /// The rules across calls say something else by now.
     #[error("admit the call: something changed since it was decided")]
     Stale,
@@ -288,6 +295,16 @@ pub enum ApprovalWrite {
     Insert(Arc<Approval>),
     /// It is decided: status, decider, time and note are written.
     Decide(Arc<Approval>),
+}
+
+/// What becomes of an attempt to ask a model.
+#[derive(Debug, Clone)]
+pub enum ModelCallWrite {
+    /// It is about to be sent.
+    Dispatch(Arc<ModelCall>),
+    /// Its outcome is known: its row is completed, and the run's totals grow by what it is charged and by one call, in
+    /// the store's own arithmetic. Only one that is still dispatched takes an outcome.
+    Complete(Arc<ModelCall>),
 }
 
 /// How a call ended, typed, beside the step whose observation holds the text.

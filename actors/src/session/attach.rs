@@ -24,7 +24,7 @@ use holdpoint_core::tool::ToolRequest;
 use holdpoint_core::transition::{Durability, Guard};
 
 use super::commit::Stop;
-use super::handle::{OpenStep, Session};
+use super::handle::{OpenStep, Opened, Session};
 use super::registry::Registered;
 use super::story::{Core, busy};
 use super::{Attached, Pace, Reconcile, Reconciliation, SessionError, Shared, Verdict};
@@ -33,7 +33,7 @@ use super::{Attached, Pace, Reconcile, Reconciliation, SessionError, Shared, Ver
 #[derive(Debug)]
 pub(super) enum Found {
     Open,
-    Allowed(StepId, i64),
+    Allowed(Opened),
     Denied(Observation),
     Pending(Arc<Approval>, Run),
     Ended(Run),
@@ -43,9 +43,9 @@ impl Found {
     pub(super) fn with(self, core: Core, around: impl FnOnce(Core) -> Session) -> Attached {
         match self {
             Found::Open => Attached::Open(around(core)),
-            Found::Allowed(id, index) => {
+            Found::Allowed(opened) => {
                 let session = around(core);
-                let step = OpenStep::of(&session, id, index);
+                let step = OpenStep::of(&session, opened);
                 Attached::Allowed(session, step)
             }
             Found::Denied(observation) => Attached::Denied(around(core), observation),
@@ -138,8 +138,10 @@ impl Core {
         self.ledger.judge_under(&tool.recorded);
         let judged = self.evaluate(&request, Some((grant, resumed_at))).await?;
         self.proposed = true;
+        self.open_model();
+        let opened = Opened { id: step.id.clone(), index: step.index, model: self.model.clone() };
         Ok(match self.act_on(request, judged).await? {
-            Verdict::Allowed { .. } => Found::Allowed(step.id.clone(), step.index),
+            Verdict::Allowed { .. } => Found::Allowed(opened),
             Verdict::Denied { observation } => Found::Denied(observation),
             Verdict::Pending { approval, run } => Found::Pending(approval, run),
             Verdict::Ended { run } => Found::Ended(run),

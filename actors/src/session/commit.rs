@@ -3,11 +3,10 @@
 //! Owns the difference between *refused* (nothing was written), *unavailable* (nothing was written, and it may be tried
 //! again) and *in doubt* (settled here by a read behind the writer's restart, before anybody is told anything).
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use holdpoint_core::event::{Event, EventKind};
+use holdpoint_core::event::EventKind;
 use holdpoint_core::ids::{ApprovalId, LeaseOwner, RunId};
 use holdpoint_core::ledger::{self, Illegal};
 use holdpoint_core::run::{Reason, Run, RunStatus};
@@ -174,7 +173,8 @@ impl Core {
             match self.shared.tree.store.apply(lane, transition.clone()).await {
                 Ok(applied) => {
                     self.committed(applied.stamped_at);
-                    self.tell(&applied.events);
+                    self.shared.tell(&applied.events);
+                    self.read_totals().await;
                     return Ok(Committed::Told);
                 }
                 Err(ApplyError::Refused(Refusal::Stale)) if admits => return Err(SessionError::Stale.into()),
@@ -192,7 +192,8 @@ impl Core {
                     match (found, lane) {
                         (Ok(true), _) => {
                             self.committed(sent);
-                            self.tell_later(&transition).await;
+                            self.shared.tell_later(&transition).await;
+                            self.read_totals().await;
                             return Ok(Committed::FoundLater);
                         }
                         (Ok(false), Lane::Intent) => {
@@ -235,35 +236,6 @@ impl Core {
         }
     }
 
-    /// Tells the observer. What it makes of an event changes nothing here, not even by a panic.
-    pub(super) fn tell(&self, events: &[Event]) {
-        let Some(observer) = &self.shared.observer else { return };
-        for event in events {
-            let told = std::panic::catch_unwind(AssertUnwindSafe(|| observer.committed(event)));
-            if let Err(panic) = told {
-                let text = crate::panic_text(&*panic);
-                tracing::error!(seq = event.seq, %text, "an observer panicked");
-            }
-        }
-    }
-
-    /// Tells the observer what a commit wrote whose reply was lost: it is read back from the record.
-    async fn tell_later(&self, transition: &Transition) {
-        if self.shared.observer.is_none() {
-            return;
-        }
-        let (run, wanted) = (transition.run_id.clone(), transition.events.clone());
-        let read = self.shared.tree.store.read(move |reader| {
-            let mut events = reader.events(&run)?;
-            events.retain(|event| wanted.iter().any(|new| new.is_stored_as(event)));
-            Ok(events)
-        });
-        match read.await {
-            Ok(events) => self.tell(&events),
-            Err(error) => tracing::warn!(%error, "an observer was not told of events"),
-        }
-    }
-
     /// What a refused write means for the session: only a person's cancellation ends it without an error.
     async fn refused(&mut self, refusal: Refusal) -> Stop {
         let run = self.ledger.run().id.clone();
@@ -280,6 +252,7 @@ impl Core {
             | Refusal::StepIs(_)
             | Refusal::ApprovalIs(_)
             | Refusal::ApprovalChanged
+            | Refusal::ModelCallOver
             | Refusal::Stale => self.lost(&refusal).await,
         }
     }
@@ -311,7 +284,7 @@ impl Core {
         let now = self.shared.clock.now();
         let transition = ledger::fail_internal(&run, guard, detail, now).map_err(|e| self.illegal(e))?;
         match self.shared.tree.store.apply(Lane::Outcome, transition).await {
-            Ok(applied) => self.tell(&applied.events),
+            Ok(applied) => self.shared.tell(&applied.events),
             Err(ApplyError::Refused(refusal)) => return Err(self.refused(refusal).await),
             Err(error @ (ApplyError::NotApplied(_) | ApplyError::InDoubt)) => {
                 return Err(SessionError::Unavailable(error.to_string()).into());

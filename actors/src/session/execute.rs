@@ -172,7 +172,7 @@ impl Core {
     pub(super) async fn record_late(&self, deferred: &Deferred) {
         let late = ledger::late_outcome(&deferred.step, &deferred.observation, self.shared.clock.now());
         match self.shared.tree.store.apply(Lane::Outcome, late).await {
-            Ok(applied) => self.tell(&applied.events),
+            Ok(applied) => self.shared.tell(&applied.events),
             Err(error) => {
                 tracing::warn!(run = %self.run_id(), %error, "a late outcome could not be recorded");
             }

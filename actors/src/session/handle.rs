@@ -19,6 +19,7 @@ use tokio::sync::Mutex;
 
 use super::commit::Stop;
 use super::execute::Executed;
+use super::model::{AgentError, ModelCaller};
 use super::story::Core;
 use super::{Attached, Beginning, Pace, SessionError, Shared, Verdict};
 
@@ -48,6 +49,16 @@ pub struct StepInput {
     pub approvals: Vec<Arc<Approval>>,
     /// The tools, by name.
     pub tools: Vec<ToolSpec>,
+    /// The open step's handle to the model. Without an open step, or a model, it refuses.
+    pub model: ModelCaller,
+}
+
+/// An open step, as its session names it.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) id: StepId,
+    pub(super) index: i64,
+    pub(super) model: ModelCaller,
 }
 
 impl Session {
@@ -91,14 +102,13 @@ impl Session {
     /// When the session is over, a step is open, or the record can't be reached.
     pub async fn step(&self) -> Result<Option<OpenStep>, SessionError> {
         let started = self.detached(|core| Box::pin(core.step())).await?;
-        Ok(started.map(|(id, index)| OpenStep::of(self, id, index)))
+        Ok(started.map(|opened| OpenStep::of(self, opened)))
     }
 
     /// The open step, if there is one.
     pub async fn current(&self) -> Option<OpenStep> {
         let core = self.core.lock().await;
-        let (id, index) = core.open_step()?;
-        Some(OpenStep::of(self, id, index))
+        Some(OpenStep::of(self, core.open_step()?))
     }
 
     /// What whoever decides the open step, or the next one, may look at.
@@ -138,29 +148,33 @@ impl Session {
 pub struct OpenStep {
     core: Arc<Mutex<Core>>,
     run_id: RunId,
-    id: StepId,
-    index: i64,
+    opened: Opened,
 }
 
 impl fmt::Debug for OpenStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenStep").field("id", &self.id).field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("OpenStep").field("opened", &self.opened).finish_non_exhaustive()
     }
 }
 
 impl OpenStep {
-    pub(super) fn of(session: &Session, id: StepId, index: i64) -> OpenStep {
-        OpenStep { core: Arc::clone(&session.core), run_id: session.run_id.clone(), id, index }
+    pub(super) fn of(session: &Session, opened: Opened) -> OpenStep {
+        OpenStep { core: Arc::clone(&session.core), run_id: session.run_id.clone(), opened }
     }
 
     /// Its id, which its tool call carries.
     pub fn id(&self) -> &StepId {
-        &self.id
+        &self.opened.id
     }
 
     /// Its position in the run, from zero.
     pub fn index(&self) -> i64 {
-        self.index
+        self.opened.index
+    }
+
+    /// Its handle to the model: the only one that whoever decides gets.
+    pub fn model(&self) -> ModelCaller {
+        self.opened.model.clone()
     }
 
     /// Records a decision verbatim, checks it, and puts it to the policy; runs nothing.
@@ -168,7 +182,7 @@ impl OpenStep {
     /// # Errors
     /// When the step has a decision already, the session is over, or the record can't be reached.
     pub async fn propose(&self, proposal: Proposal) -> Result<Verdict, SessionError> {
-        let id = self.id.clone();
+        let id = self.opened.id.clone();
         detached(&self.core, &self.run_id, move |core| {
             Box::pin(async move { core.propose(&id, proposal).await })
         })
@@ -181,16 +195,17 @@ impl OpenStep {
     /// When there is no allowed verdict, the grant has aged out, the lease is lost, or the record can't be reached:
     /// nothing ran then.
     pub async fn execute(&self) -> Result<Executed, SessionError> {
-        let id = self.id.clone();
+        let id = self.opened.id.clone();
         detached(&self.core, &self.run_id, move |core| Box::pin(async move { core.execute(&id).await })).await
     }
 
-    /// Ends the step, and the run, because its decision could not be made.
+    /// Ends the step, and the run, because its decision could not be made: with the reason of the limit that the step's
+    /// caller met, as `model_unavailable`, or as `agent_error`.
     ///
     /// # Errors
     /// As [`OpenStep::propose`].
-    pub async fn fail(&self, why: &str) -> Result<Verdict, SessionError> {
-        let (id, why) = (self.id.clone(), why.to_owned());
+    pub async fn fail(&self, why: impl Into<AgentError>) -> Result<Verdict, SessionError> {
+        let (id, why) = (self.opened.id.clone(), why.into());
         detached(&self.core, &self.run_id, move |core| Box::pin(async move { core.fail(&id, &why).await }))
             .await
     }

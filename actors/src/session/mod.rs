@@ -2,7 +2,8 @@
 //!
 //! Owns every transition of a run and its steps; the gate, the driver and the proxy are adapters over it. Read in this
 //! order: [`Gate`] opens a [`Session`] on a run (`begin` here, `attach` in `attach.rs`); the session starts a step,
-//! takes a proposal, asks the policy (`story.rs`), calls the tool (`execute.rs`), and ends (`end.rs`); every change of
+//! lets whoever decides ask the model
+//! (`model/`), takes a proposal, asks the policy (`story.rs`), calls the tool (`execute.rs`), and ends (`end.rs`); every change of
 //! state passes `commit.rs`, which is where a lost reply is settled. Nothing here has SQL, and nothing outside notices a
 //! change before its commit.
 
@@ -11,6 +12,8 @@ mod commit;
 mod end;
 mod execute;
 mod handle;
+mod model;
+mod observe;
 mod registry;
 mod story;
 
@@ -35,6 +38,7 @@ use holdpoint_core::transition::LeaseTerms;
 pub use commit::SessionError;
 pub use execute::Executed;
 pub use handle::{OpenStep, Session, StepInput};
+pub use model::{AgentError, CallError, ModelCaller, ModelConfig};
 
 use crate::clock::{Clock, Mint, RandomMint, WallClock, lock};
 use crate::executor::Tool;
@@ -159,6 +163,8 @@ pub struct GateSpec {
     pub policy: Arc<dyn Policy>,
     /// The tools.
     pub tools: Vec<Arc<dyn Tool>>,
+    /// The model that whoever decides may ask, if there is one.
+    pub model: Option<ModelConfig>,
     /// Who finds out about runs that were cut off; without one, interrupted effects wait for a person.
     pub reconcile: Option<Arc<dyn Reconcile>>,
     /// Who is told of events.
@@ -181,6 +187,7 @@ impl GateSpec {
         GateSpec {
             policy,
             tools,
+            model: None,
             reconcile: None,
             observer: None,
             clock: Arc::new(WallClock),
@@ -215,6 +222,9 @@ pub enum GateError {
     /// The policy's identity is unusable.
     #[error("register the policy: {0}")]
     Policy(String),
+    /// The model can't be asked as configured.
+    #[error("configure the model: {0}")]
+    Model(String),
     /// The lease is too short to be kept.
     #[error("keep a lease of {0:?}: it must be at least {TTL_MIN:?}")]
     Lease(Duration),
@@ -228,6 +238,7 @@ pub(crate) struct Shared {
     tree: Tree,
     registry: Registry,
     policy_id: Option<PolicyId>,
+    model: Option<Arc<ModelConfig>>,
     reconcile: Option<Arc<dyn Reconcile>>,
     observer: Option<Arc<dyn Observer>>,
     clock: Arc<dyn Clock>,
@@ -264,12 +275,16 @@ impl Gate {
         if let Some(id) = &policy_id {
             check_policy_id(id).map_err(GateError::Policy)?;
         }
+        if let Some(model) = &spec.model {
+            model.check().map_err(GateError::Model)?;
+        }
         let registry = Registry::of(spec.tools)?;
         let nonce = twelve(&spec.mint.id());
         Ok(Gate(Arc::new_cyclic(|shared| Shared {
             recover: Arc::new(Recoverer(shared.clone())),
             registry,
             policy_id: policy_id.filter(|id| !id.is_empty()).map(PolicyId::from),
+            model: spec.model.map(Arc::new),
             reconcile: spec.reconcile,
             observer: spec.observer,
             clock: spec.clock,

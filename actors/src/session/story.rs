@@ -22,7 +22,8 @@ use holdpoint_core::transition::Durability;
 
 use super::commit::Stop;
 use super::execute::Deferred;
-use super::handle::StepInput;
+use super::handle::{Opened, StepInput};
+use super::model::{AgentError, Book, ModelCaller};
 use super::registry::Registered;
 use super::{Beginning, Claim, Pace, SessionError, Shared, Verdict};
 use crate::address::AskError;
@@ -48,6 +49,9 @@ pub(super) struct Core {
     pub(super) over: Option<SessionError>,
     pub(super) deferred: Option<Deferred>,
     pub(super) endings: HashMap<StepId, Ending>,
+    /// The open step's handle to the model, and what the session has in flight there.
+    pub(super) model: ModelCaller,
+    pub(super) book: Arc<Book>,
 }
 
 /// What an allowed verdict leaves for the execution.
@@ -83,6 +87,8 @@ impl Core {
             over: None,
             deferred: None,
             endings: HashMap::new(),
+            model: ModelCaller::none(),
+            book: Arc::default(),
         }
     }
 
@@ -110,7 +116,7 @@ impl Core {
     }
 
     /// Checks the limits and starts the next step (T2). `None` when the run is over.
-    pub(super) async fn step(&mut self) -> Result<Option<(StepId, i64)>, SessionError> {
+    pub(super) async fn step(&mut self) -> Result<Option<Opened>, SessionError> {
         self.usable()?;
         if let Some(step) = self.ledger.open_step() {
             return Err(self.misused(&format!("step {} is still open", step.index)));
@@ -139,9 +145,11 @@ impl Core {
         self.ledger.start_step(StepId::from(self.shared.mint.id()), now);
         self.proposed = false;
         self.allowed = None;
-        if self.pace == Pace::EveryState {
+        // A model may be asked before anything else happens, and only on behalf of a step that is recorded.
+        if self.pace == Pace::EveryState || self.shared.model.is_some() {
             self.commit_intent(Durability::Written).await?;
         }
+        self.open_model();
         Ok(())
     }
 
@@ -379,7 +387,7 @@ impl Core {
     }
 
     /// Ends the step and the run because the decision could not be made.
-    pub(super) async fn fail(&mut self, step: &StepId, why: &str) -> Result<Verdict, SessionError> {
+    pub(super) async fn fail(&mut self, step: &StepId, why: &AgentError) -> Result<Verdict, SessionError> {
         self.at_step(step)?;
         if self.proposed {
             return Err(self.misused("the step has a decision already"));
@@ -389,12 +397,18 @@ impl Core {
         Ok(Verdict::Ended { run: self.run() })
     }
 
-    async fn end_by_failure(&mut self, why: &str) -> Stop {
+    /// A limit that the step's caller met ends the run as that limit, and a model without an answer as that.
+    async fn end_by_failure(&mut self, why: &AgentError) -> Stop {
+        if why.is_lost_lease() {
+            return self.lost(why).await;
+        }
         let ended: Result<(), Stop> = async {
             self.held().await?;
             let now = self.shared.clock.now();
             self.ledger.fail_step(&format!("agent error: {why}"), now).map_err(|e| self.illegal(e))?;
-            self.end_run(RunEnd::new(Reason::AgentError, why))?;
+            let reason = why.reason();
+            let end = RunEnd::new(reason, why.to_string());
+            self.end_run(if reason == Reason::AgentError { end } else { end.by_limit() })?;
             self.commit_next(Durability::Written).await.map(|_| ())
         }
         .await;
@@ -409,6 +423,7 @@ impl Core {
             steps: view.steps,
             approvals: view.approvals,
             tools: self.shared.registry.specs(),
+            model: self.open_step().map_or_else(ModelCaller::none, |opened| opened.model),
         })
     }
 
@@ -426,8 +441,9 @@ impl Core {
         self.over.is_some()
     }
 
-    pub(super) fn open_step(&self) -> Option<(StepId, i64)> {
-        self.ledger.open_step().map(|step| (step.id.clone(), step.index))
+    pub(super) fn open_step(&self) -> Option<Opened> {
+        let step = self.ledger.open_step()?;
+        Some(Opened { id: step.id.clone(), index: step.index, model: self.model.clone() })
     }
 
     /// Commits what is drafted at the slower pace; at the faster one, it waits for what follows from it.

@@ -17,7 +17,7 @@ use rusqlite::Connection;
 use super::guards::{self, Halt};
 use super::head::{self, Head};
 use super::index::IndexCache;
-use super::{approvals, endings, events, index, runs, specs, steps};
+use super::{approvals, endings, events, index, model_calls, runs, specs, steps};
 use crate::faults::process::{self, Broken};
 
 /// Spec hashes that are remembered. Each saves a look-up; a process has as many as tools.
@@ -135,6 +135,9 @@ impl Applier {
         }
         for ending in &t.endings {
             endings::keep(conn, ending)?;
+        }
+        if let Some(write) = &t.model_call {
+            model_calls::write(conn, write)?;
         }
         for write in &t.index {
             index::write(conn, write)?;

@@ -12,7 +12,7 @@ use holdpoint_core::transition::{Guard, Refusal, RunWrite, Transition};
 use rusqlite::Connection;
 
 use super::index::{self, IndexCache};
-use super::{approvals, runs, steps};
+use super::{approvals, model_calls, runs, steps};
 
 /// Why a transition was not applied.
 #[derive(Debug)]
@@ -48,6 +48,11 @@ pub(super) fn judge(
     }
     if matches!(t.run, Some(RunWrite::Update(_))) {
         guarded.run()?;
+    }
+    if let Some(write) = &t.model_call
+        && !model_calls::can_write(conn, write)?
+    {
+        return Err(Refusal::ModelCallOver.into());
     }
     for write in &t.index {
         if !index::can_write(conn, write)? {

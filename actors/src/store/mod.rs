@@ -26,6 +26,7 @@ mod health;
 mod index;
 mod job;
 mod log;
+mod model_calls;
 mod observe;
 mod open;
 mod operator;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use holdpoint_core::accounting::ModelCall;
 use holdpoint_core::approval::Approval;
 use holdpoint_core::attempt::Ending;
 use holdpoint_core::chain::VerifyReport;
@@ -20,7 +21,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::Semaphore;
 
 use super::fault::Fault;
-use super::{Head, approvals, endings, events, head, open, runs, specs, steps};
+use super::{Head, approvals, endings, events, head, model_calls, open, runs, specs, steps};
 use crate::clock::lock;
 
 /// Reads at one time. Each is a thread; more would only queue at the disk.
@@ -35,6 +36,14 @@ pub enum ReadError {
     /// The row of a run can't be decoded.
     #[error("read run {run}: its row is damaged: {damage}")]
     DamagedRun {
+        /// The run.
+        run: RunId,
+        /// What is wrong.
+        damage: String,
+    },
+    /// A row of a model call can't be decoded.
+    #[error("read the model calls of run {run}: a row is damaged: {damage}")]
+    DamagedModelCall {
         /// The run.
         run: RunId,
         /// What is wrong.
@@ -77,6 +86,7 @@ impl ReadError {
         match self {
             ReadError::Sql(error) => Some(Fault::of(error)),
             ReadError::DamagedRun { .. }
+            | ReadError::DamagedModelCall { .. }
             | ReadError::AlteredSpec { .. }
             | ReadError::NoPage { .. }
             | ReadError::Busy
@@ -189,6 +199,12 @@ impl<'c> Reader<'c> {
     /// One approval of a run.
     pub fn approval(&self, run: &RunId, id: &ApprovalId) -> Result<Option<Approval>, ReadError> {
         Ok(approvals::get(self.conn, run, id)?)
+    }
+
+    /// The attempts to ask a model that a run has made, in the order in which they were dispatched.
+    pub fn model_calls(&self, run: &RunId) -> Result<Vec<ModelCall>, ReadError> {
+        let calls = model_calls::of_run(self.conn, run)?.into_iter().collect::<Result<_, _>>();
+        calls.map_err(|damage| ReadError::DamagedModelCall { run: run.clone(), damage })
     }
 
     /// Every pending approval of a waiting run, oldest first.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdpoint_actors::session::{Attached, SessionError, Verdict};
+use holdpoint_actors::session::{AgentError, Attached, SessionError, Verdict};
 use holdpoint_core::approval::INTERRUPTED_SIDE_EFFECT;
 use holdpoint_core::decision::{Origin, Proposal};
 use holdpoint_core::policy::PolicyDecision;
@@ -42,7 +42,7 @@ async fn a_paused_session_refuses_every_further_call() {
     is_run_state(session.step().await);
     is_run_state(step.propose(call("read", "{}")).await);
     is_run_state(step.execute().await);
-    is_run_state(step.fail("late").await);
+    is_run_state(step.fail(AgentError::msg("late")).await);
     session.close().await;
     is_run_state(session.step().await);
     assert_eq!(bench.rows(&r()), before);
@@ -92,7 +92,7 @@ async fn misuse_is_refused_and_changes_nothing() {
     allowed(&verdict);
     let before = bench.rows(&r());
     is_run_state(step.propose(call("read", "{\"n\":2}")).await);
-    is_run_state(step.fail("late").await);
+    is_run_state(step.fail(AgentError::msg("late")).await);
     assert_eq!(bench.rows(&r()), before);
     step.execute().await.unwrap();
     is_run_state(step.execute().await);
@@ -105,7 +105,7 @@ async fn misuse_is_refused_and_changes_nothing() {
     is_closed(session.step().await);
     is_closed(step.propose(call("read", "{\"n\":3}")).await);
     is_closed(step.execute().await);
-    is_closed(step.fail("x").await);
+    is_closed(step.fail(AgentError::msg("x")).await);
     assert!(session.done().await);
     bench.verify();
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint_actors::executor::{ToolFailure, ToolOutput};
-use holdpoint_actors::session::{GateError, GateSpec, Verdict};
+use holdpoint_actors::session::{AgentError, GateError, GateSpec, Verdict};
 use holdpoint_actors::store;
 use holdpoint_core::approval::ApprovalStatus;
 use holdpoint_core::decision::Proposal;
@@ -162,7 +162,11 @@ async fn a_failure_to_decide_and_a_decision_to_fail_end_the_run() {
     let process = bench.process(&tools(), by_class()).await;
     let session = process.begin().await;
     let step = session.step().await.unwrap().unwrap();
-    is(&ended(step.fail("the model is down").await.unwrap()), RunStatus::Failed, Reason::AgentError);
+    is(
+        &ended(step.fail(AgentError::msg("the model is down")).await.unwrap()),
+        RunStatus::Failed,
+        Reason::AgentError,
+    );
     let failed = bench.steps(&r()).pop().unwrap();
     assert_eq!((failed.status, failed.observation), (StepStatus::Failed, None));
     assert!(bench.kinds(&r()).ends_with("step.started step.failed run.finished"));
@@ -204,7 +208,7 @@ async fn the_clock_is_read_once_for_each_change_of_state() {
     let bench = Bench::new();
     let process = bench.process(&tools(), by_class()).await;
     let session = process.begin().await;
-    session.step().await.unwrap().unwrap().fail("no").await.unwrap();
+    session.step().await.unwrap().unwrap().fail(AgentError::msg("no")).await.unwrap();
     assert_eq!(bench.clock.count(), 4, "a failure to decide");
 
     let bench = Bench::new();

@@ -15,6 +15,7 @@ mod interruption;
 mod lease;
 mod limits;
 mod loops;
+mod models;
 mod paces;
 mod policy;
 mod record;

@@ -5,6 +5,7 @@
 //! something outside could notice it. A session whose transition is refused is over, so nothing is rolled back here.
 //! Longer than its neighbours, because the order of a run's events is meant to be read in one place.
 
+pub mod model;
 mod outside;
 
 use std::sync::Arc;
