@@ -278,12 +278,6 @@ impl PriceTable {
         self.0.get(model)
     }
 
-    /// The table with every one of `models` free of charge.
-    #[must_use]
-    pub fn free<M: Into<String>>(self, models: impl IntoIterator<Item = M>) -> PriceTable {
-        models.into_iter().fold(self, |table, model| table.with(model, Price::default()))
-    }
-
     /// What `usage` of `model` costs; nothing for a model without a price.
     pub fn cost(&self, model: &str, usage: &Usage) -> i64 {
         self.get(model).map_or(0, |price| price.of(usage))

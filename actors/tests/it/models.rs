@@ -306,7 +306,8 @@ async fn where_cost_is_limited_a_model_without_a_price_is_refused_unless_it_is_f
     let detail = is_limit(asking.ask().await, Reason::LimitCost);
     assert!(detail.contains("\"paid\" has no price"), "{detail}");
 
-    let free = |config: &mut ModelConfig| config.prices = PriceTable::default().free(["paid"]);
+    let free =
+        |config: &mut ModelConfig| config.prices = PriceTable::default().with("paid", Price::default());
     Asking::with(Played::answers([said(USAGE)]), limits.clone(), free).await.ask().await.unwrap();
     let let_off = |config: &mut ModelConfig| {
         config.prices = PriceTable::default();
