@@ -100,6 +100,9 @@ codes! {
     PinWrite => "pin.write";
     DoctorFailed => "doctor.failed";
     DemoFailed => "demo.failed";
+    ExportCursor => "export.cursor";
+    ExportSettings => "export.settings";
+    ExportCollector => "export.collector";
     Internal => "internal";
 }
 

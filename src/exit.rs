@@ -39,7 +39,8 @@ impl Exit {
             | Code::UsageNoDatabase
             | Code::UsageByEmpty
             | Code::UsageConfirm
-            | Code::UsageUnknownCode => Exit::Usage,
+            | Code::UsageUnknownCode
+            | Code::ExportSettings => Exit::Usage,
             Code::Exit70 => Exit::Supervision,
             Code::Exit1
             | Code::AnswerPendingApproval
@@ -91,6 +92,8 @@ impl Exit {
             | Code::PinWrite
             | Code::DoctorFailed
             | Code::DemoFailed
+            | Code::ExportCursor
+            | Code::ExportCollector
             | Code::Internal => Exit::Failed,
         }
     }

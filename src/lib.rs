@@ -3,10 +3,12 @@
 pub mod approver;
 pub mod codes;
 pub mod doctor_socket;
+pub mod export;
 pub mod gate;
 pub mod model;
 pub mod proxy;
 pub mod render;
+pub mod replace;
 pub mod replay;
 pub mod stderr;
 pub mod trace;

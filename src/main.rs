@@ -7,6 +7,7 @@ mod demo;
 mod error;
 mod exit;
 mod payments;
+mod signals;
 mod text;
 
 #[cfg(all(feature = "faults", not(debug_assertions)))]

@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod events;
 mod explain;
+mod export;
 mod payment_server;
 mod pin;
 mod proxy;
@@ -65,6 +66,7 @@ enum Command {
     Reject(reject::Args),
     Cancel(cancel::Args),
     Verify(verify::Args),
+    Export(export::Args),
     Doctor(doctor::Args),
     Explain(explain::Args),
     Demo(demo::Args),
@@ -143,6 +145,7 @@ impl Cli {
             Command::Reject(args) => reject::run(&args, &db, ui),
             Command::Cancel(args) => cancel::run(&args, &db.path()?, ui),
             Command::Verify(args) => verify::run(&args, &db, ui),
+            Command::Export(args) => export::run(&args, &db, ui),
             Command::Doctor(args) => doctor::run(&args, &db, ui),
             Command::Explain(args) => explain::run(&args, ui),
             Command::Demo(args) => demo::run(&args, ui),

@@ -86,7 +86,14 @@ fn ambiguous(run: &RunId, candidates: &[ApprovalId], more: u64) -> CommandError 
     CommandError::new(Code::ApprovalAmbiguous, message).hint("name one with --approval")
 }
 
-fn of_read(error: &ReadError) -> CommandError {
+/// Makes what was read survive a power failure, before it is printed as evidence.
+pub(super) fn sync(records: &mut Records) -> Result<(), CommandError> {
+    let failed =
+        |problem| CommandError::new(Code::StoreIo, format!("failed to sync what was read: {problem}"));
+    records.sync().map_err(failed)
+}
+
+pub(super) fn of_read(error: &ReadError) -> CommandError {
     CommandError::new(of_fault(error.fault()), error.to_string())
 }
 

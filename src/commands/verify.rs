@@ -11,7 +11,7 @@ use holdpoint_core::chain::VerifyReport;
 use serde::Serialize;
 
 use super::Database;
-use super::records::Records;
+use super::records::{self, Records};
 use crate::error::CommandError;
 use crate::text::{Ui, line, style};
 
@@ -102,6 +102,8 @@ pub(super) fn run(args: &Args, database: &Database, ui: &mut Ui) -> Result<(), C
     let question = Question::of(args)?;
     let mut records = Records::open_to_read(&database.path()?)?;
     let finding = records.read(|reader| walk(reader, &question))?;
+    // A head that is kept must not be lost from the record by a power failure, which would make that look forged.
+    records::sync(&mut records)?;
     if ui.json() {
         ui.write_json(&Listing::of(&question, &finding))?;
     } else {

@@ -18,9 +18,9 @@ use std::path::Path;
 
 use holdpoint::codes::Code;
 use holdpoint_actors::clock::monotonic;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::CommandError;
+use crate::signals::stop_signal;
 use crate::text::{Ui, shell_word, style};
 use error::Error;
 use scenes::Story;
@@ -102,20 +102,4 @@ fn show_files(world: &World, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  {command:<width$}{dim}  {what}{dim:#}")?;
     }
     Ok(())
-}
-
-/// Resolves to the name of a signal that asks this process to end. From here on none of them ends it by itself.
-fn stop_signal() -> io::Result<impl Future<Output = &'static str>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut quit = signal(SignalKind::quit())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => "SIGINT",
-            _ = terminate.recv() => "SIGTERM",
-            _ = hangup.recv() => "SIGHUP",
-            _ = quit.recv() => "SIGQUIT",
-        }
-    })
 }

@@ -116,7 +116,7 @@ impl Ui {
 
 /// The process's stdout by a descriptor of its own. A thread that is stuck in a write to the standard library's, as one
 /// that serves a host that stopped reading, keeps that one's lock, and a command must end all the same.
-fn unlocked(stdout: &io::Stdout) -> Box<dyn Write + Send> {
+pub(crate) fn unlocked(stdout: &io::Stdout) -> Box<dyn Write + Send> {
     match stdout.as_fd().try_clone_to_owned() {
         Ok(own) => Box::new(File::from(own)),
         Err(_) => Box::new(io::stdout()),

@@ -62,6 +62,15 @@ impl Records {
         Ok(self.store.read(read)?)
     }
 
+    /// Makes what was read so far survive a power failure. For whoever hands it on as evidence, a head for one: another
+    /// process's commits can be read before they are synced.
+    ///
+    /// # Errors
+    /// When the log can't be synced; what was read must not be handed on then.
+    pub fn sync(&mut self) -> std::io::Result<()> {
+        self.store.sync()
+    }
+
     /// Every run, newest first.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! Owns the list of those who wait, and one watcher for all of them. No decision is lost with it, because decisions
 //! are rows: whoever waited asks again by id. While nobody waits, nothing runs.
 
-mod watch;
+pub mod watch;
 
 use std::collections::HashMap;
 use std::fmt;

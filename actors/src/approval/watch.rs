@@ -1,6 +1,7 @@
-//! Watching the database's log, so that a decision made in another process is seen at once.
+//! Watching the database's log, so that what another process commits is seen at once.
 //!
-//! Owns one thread and one inotify instance while somebody waits. Where there is none, the poll alone tells.
+//! Owns one thread and one inotify instance while somebody waits. Where there is none, the poll alone tells. The waiter
+//! watches for decisions, a follower of the record for events.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 const SETTLE: Duration = Duration::from_millis(1);
 
 /// The log beside a database.
-pub(super) fn log_of(database: &Path) -> PathBuf {
+pub fn log_of(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push("-wal");
     PathBuf::from(name)
@@ -20,7 +21,7 @@ pub(super) fn log_of(database: &Path) -> PathBuf {
 
 /// A watch that runs until it is dropped.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub struct Watch {
     stopped: Arc<AtomicBool>,
 }
 
@@ -30,7 +31,7 @@ impl Watch {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub(super) fn start(
+    pub fn start(
         log: PathBuf,
         poll: Duration,
         tell: impl Fn() -> bool + Send + 'static,

@@ -1,12 +1,14 @@
-//! The write-ahead log's length.
+//! The write-ahead log as a file: how long it is made, and how a reader makes what it has read durable.
 //!
 //! A commit into a log that must grow for it costs about one and a half of one into a log that is there already, and a
 //! log that is there already still takes outcomes when the disk is full. So the log is made as long as it becomes
 //! between two checkpoints, once, before anything is served. Never shortens it and never touches what is in it.
+//!
+//! A reader may see commits that their writer has not synced yet. Who sends on what it read asks for [`Synced`] first.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -41,9 +43,44 @@ pub(super) fn lengthen(conn: &Connection, database: &Path, bytes: u64) {
     }
 }
 
+/// Syncs the log for a reader, in whatever process.
+#[derive(Debug, Default)]
+pub(super) struct Synced {
+    /// The log whose name in the folder was synced too.
+    named: Option<(u64, u64)>,
+}
+
+impl Synced {
+    /// Makes every commit that could be read before this call survive a power failure.
+    ///
+    /// A commit is found in the log until a checkpoint has put it into the database, and a checkpoint syncs both before the
+    /// log is used again. So syncing the log's file, which any process that can read it may do, is enough; where there is no
+    /// log, nothing waits to be synced. The database's own file is never opened here: closing it would drop SQLite's locks.
+    pub(super) fn make(&mut self, database: &Path) -> io::Result<()> {
+        let log = beside(database, "-wal");
+        let file = match OpenOptions::new().read(true).custom_flags(no_link()).open(&log) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        file.sync_data()?;
+        let meta = file.metadata()?;
+        let identity = (meta.dev(), meta.ino());
+        if self.named != Some(identity) {
+            let folder = log.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+            self.named = Some(identity);
+        }
+        Ok(())
+    }
+}
+
+fn no_link() -> i32 {
+    rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()
+}
+
 fn append_zeros(log: &Path, bytes: u64) -> io::Result<()> {
-    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    let file = OpenOptions::new().write(true).custom_flags(no_link).open(log)?;
+    let file = OpenOptions::new().write(true).custom_flags(no_link()).open(log)?;
     let from = file.metadata()?.len();
     let zeros = vec![0; CHUNK];
     let mut at = from;

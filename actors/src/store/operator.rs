@@ -20,7 +20,9 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::apply::{Applier, Stamp};
 use super::fault::Fault;
 use super::guards::Halt;
+use super::log::Synced;
 use super::open::{self, OpenError};
+use super::place::Place;
 use super::reader::{ReadError, Reader};
 use crate::clock;
 use crate::faults::process;
@@ -121,6 +123,8 @@ pub enum DecideError {
 pub struct OperatorStore {
     conn: Connection,
     path: PathBuf,
+    place: Option<Place>,
+    synced: Synced,
     read_only: bool,
 }
 
@@ -128,7 +132,8 @@ impl OperatorStore {
     /// Opens an existing database of this build's version; with `read_only`, nothing of it is changed.
     pub fn open(path: &Path, read_only: bool) -> Result<OperatorStore, OpenError> {
         let conn = if read_only { open::existing_reader(path) } else { open::existing_writer(path) }?;
-        Ok(OperatorStore { conn, path: path.to_owned(), read_only })
+        let place = Place::of(path).ok();
+        Ok(OperatorStore { conn, path: path.to_owned(), place, synced: Synced::default(), read_only })
     }
 
     /// The path as it was named.
@@ -143,6 +148,22 @@ impl OperatorStore {
     ) -> Result<T, ReadError> {
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
         read(&Reader::over(&tx))
+    }
+
+    /// Makes everything that was read so far survive a power failure. Other processes' commits may be readable before they
+    /// are synced; what is sent on as evidence must not be lost behind its receiver's back.
+    ///
+    /// # Errors
+    /// When the log can't be synced. What was read must not be sent on then, and a second try proves nothing: open the
+    /// database again.
+    pub fn sync(&mut self) -> std::io::Result<()> {
+        self.synced.make(&self.path)
+    }
+
+    /// Whether the path still leads to the file that was opened. What is read from one that was moved, deleted or replaced
+    /// is nobody's record any more.
+    pub fn is_still_there(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::is_still_there)
     }
 
     /// Records a person's answer, synced; gives the events that it caused.

@@ -212,6 +212,22 @@ impl Reader<'_> {
         }?)
     }
 
+    /// At most `limit` events of a run before the one numbered `seq`, in order: those that are nearest to it.
+    pub fn events_before(&self, run: &RunId, seq: i64, limit: i64) -> Result<Vec<Event>, ReadError> {
+        check(limit, 0)?;
+        let select = format!(
+            "SELECT {} FROM events WHERE run_id = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+            event_columns()
+        );
+        let mut found = self
+            .conn
+            .prepare_cached(&select)?
+            .query_map((run.as_str(), seq, limit), |row| Ok(events::decode(row)))?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        found.reverse();
+        Ok(found)
+    }
+
     /// The ids of pending approvals of those of `runs` that wait, at most `max` for each run, oldest first.
     pub fn pending_approval_ids_of(
         &self,

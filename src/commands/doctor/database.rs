@@ -12,7 +12,7 @@ use holdpoint_actors::store::{Head, Health as StoreHealth, HeldRun};
 use holdpoint_core::chain::VerifyReport;
 
 use super::{Area, Findings, Health};
-use crate::commands::records::Records;
+use crate::commands::records::{self, Records};
 use crate::error::CommandError;
 use crate::text::{plural, times};
 
@@ -22,20 +22,7 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 const EVENTS_VERIFIED: i64 = 1_000;
 
 pub(super) fn look(path: &Path, findings: &mut Findings) {
-    let result = Records::open_to_read(path).and_then(|mut records| {
-        findings.push(Area::Database, Health::Good, format!("{} can be opened", path.display()));
-        files(path, findings);
-        let (health, head, report) = records.read(|reader| {
-            let head = reader.head()?;
-            let report = reader.verify(head.seq.saturating_sub(EVENTS_VERIFIED - 1), head.seq)?;
-            Ok((reader.health()?, head, report))
-        })?;
-        pages(&health, findings);
-        chain(&head, &report, findings);
-        held(&health.running, findings);
-        Ok(())
-    });
-    match result.map_err(CommandError::from) {
+    match read(path, findings) {
         Ok(()) => {}
         // A proxy makes its database at its first start, so a missing one is not a fault of anybody's.
         Err(error) if error.code == Code::StoreMissing => {
@@ -44,6 +31,22 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
         }
         Err(error) => findings.fail(Area::Database, error),
     }
+}
+
+fn read(path: &Path, findings: &mut Findings) -> Result<(), CommandError> {
+    let mut records = Records::open_to_read(path)?;
+    findings.push(Area::Database, Health::Good, format!("{} can be opened", path.display()));
+    files(path, findings);
+    let (health, head, report) = records.read(|reader| {
+        let head = reader.head()?;
+        let report = reader.verify(head.seq.saturating_sub(EVENTS_VERIFIED - 1), head.seq)?;
+        Ok((reader.health()?, head, report))
+    })?;
+    records::sync(&mut records)?;
+    pages(&health, findings);
+    chain(&head, &report, findings);
+    held(&health.running, findings);
+    Ok(())
 }
 
 fn files(path: &Path, findings: &mut Findings) {

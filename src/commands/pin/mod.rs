@@ -4,13 +4,13 @@
 //! leaves every manifest as it was.
 
 mod show;
-mod write;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use holdpoint::codes::Code;
 use holdpoint::proxy::owned::{OwnedError, read_owned};
+use holdpoint::replace::replace;
 use holdpoint_actors::clock;
 use holdpoint_core::pin::manifest::{Manifest, ToolChange, diff};
 
@@ -121,7 +121,7 @@ fn settle(asked: &[Asked], yes: bool, ui: &mut Ui) -> Result<(), CommandError> {
             }
         };
         if agreed {
-            write::replace(&server.path, &server.new.to_text()).map_err(|problem| {
+            replace(&server.path, &server.new.to_text()).map_err(|problem| {
                 let path = server.path.display();
                 CommandError::new(Code::PinWrite, format!("failed to write {path}: {problem}"))
             })?;

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod deciding;
+mod exporting;
 mod reading;
 mod refusals;
 mod released;

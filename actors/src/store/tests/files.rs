@@ -169,3 +169,29 @@ fn a_file_in_a_folder_that_cannot_be_written_is_read_as_it_stands() {
     let mut store = opened.unwrap();
     assert_eq!(store.read(|r| r.head()).unwrap().seq, 0);
 }
+
+#[tokio::test]
+async fn what_was_read_is_synced_through_the_log_itself_and_no_link_is_followed() {
+    let bench = Bench::start().await;
+    bench.intent(begun("r1", holdpoint_core::transition::Durability::Written)).await;
+    let mut store = OperatorStore::open(&bench.path, true).unwrap();
+    assert_eq!(store.read(|reader| reader.head()).unwrap().seq, 2);
+    store.sync().unwrap();
+    let (log, away) = (bench.folder.path().join("runs.db-wal"), bench.folder.path().join("away"));
+    fs::rename(&log, &away).unwrap();
+    symlink(&away, &log).unwrap();
+    assert!(store.sync().is_err(), "a link may lead anywhere");
+    fs::remove_file(&log).unwrap();
+    store.sync().expect("without a log nothing waits to be synced");
+}
+
+#[test]
+fn a_reader_knows_when_its_path_leads_elsewhere() {
+    let (folder, path) = made();
+    let store = OperatorStore::open(&path, true).unwrap();
+    assert!(store.is_still_there());
+    fs::rename(&path, folder.path().join("moved.db")).unwrap();
+    assert!(!store.is_still_there());
+    make(&path);
+    assert!(!store.is_still_there(), "another file in its place is another record");
+}

@@ -35,6 +35,22 @@ async fn a_page_has_a_size_and_a_total() {
 }
 
 #[tokio::test]
+async fn the_events_before_one_are_those_nearest_to_it() {
+    let bench = Bench::start().await;
+    bench.intent(executing("r1", "me").take(Durability::Written)).await;
+    bench.intent(begun("r2", Durability::Written)).await;
+    let before = |seq, limit| {
+        bench
+            .client
+            .read(move |r| Ok(r.events_before(&RunId::from("r1"), seq, limit)?.into_iter().map(|e| e.seq)))
+    };
+    assert_eq!(before(5, 2).await.unwrap().collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(before(100, 100).await.unwrap().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(before(1, 5).await.unwrap().count(), 0);
+    assert!(matches!(before(5, 0).await.map(|_| ()), Err(ReadError::NoPage { .. })));
+}
+
+#[tokio::test]
 async fn long_texts_are_cut_inside_sql_and_say_so() {
     let bench = Bench::start().await;
     let (mut call, _approval) = waiting("r1");

@@ -1,17 +1,21 @@
-//! How a manifest gets onto the disk: beside the old one, synced, and then in its place.
+//! How a small file that must not be lost gets onto the disk: beside the old one, synced, and then in its place.
 //!
-//! Never leaves half a manifest, and never writes through a symbolic link that somebody put there.
+//! Never leaves half a file, and never writes through a symbolic link that somebody put there. Manifests and cursors are
+//! kept this way.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The mode of a manifest: whoever can write it decides what a server may offer.
+/// The mode: whoever can write a manifest decides what a server may offer.
 const MODE: u32 = 0o600;
 
-/// Puts a file in place, whole or not at all. What was there before stays when anything fails.
-pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
+/// Puts a file of mode 0600 in place, whole or not at all. What was there before stays when anything fails.
+///
+/// # Errors
+/// When the folder or the file can't be written.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let temporary = beside(path);
     let written = fill(&temporary, text).and_then(|()| fs::rename(&temporary, path));
