@@ -82,6 +82,11 @@ fn no_link() -> i32 {
 fn append_zeros(log: &Path, bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).custom_flags(no_link()).open(log)?;
     let from = file.metadata()?.len();
+    if from < bytes {
+        // A log that was emptied is not emptied on disk yet. Zeros that reach it before that is would cut the old frames
+        // short, and what is left of them would be laid over the newer pages of the database.
+        file.sync_all()?;
+    }
     let zeros = vec![0; CHUNK];
     let mut at = from;
     while at < bytes {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::checker::Violation;
+use crate::checker::{Property, Violation};
 use crate::clock::{Rng, pass, until};
 use crate::host::{End, Heard, PATIENCE};
 use crate::world::{Call, Programs, Settled, World};
@@ -18,6 +18,9 @@ const STOPPED: Duration = Duration::from_millis(2_300);
 
 /// Images of one recording.
 const IMAGES: usize = 300;
+
+/// Images of a recording in which a sync failed.
+const IMAGES_FAILING: usize = 300;
 
 /// How a case goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub(crate) enum Story {
     StoppedPastItsLease,
     /// The power is cut at many moments of what a proxy and an operator wrote.
     PowerCut,
+    /// A write, sync or truncation of the first proxy fails: `<operation>:<how>:<which>`.
+    Failing(String),
     /// Nobody dies.
     Calm,
 }
@@ -55,6 +60,8 @@ pub(crate) struct Outcome {
     pub(crate) effects: usize,
     /// Images of a disk that were judged.
     pub(crate) images: usize,
+    /// Operations on files that failed.
+    pub(crate) failed: usize,
     pub(crate) violations: Vec<Violation>,
     /// What went wrong with the case itself.
     pub(crate) trouble: Option<String>,
@@ -113,6 +120,7 @@ fn name(story: &Story) -> String {
         Story::ServerDies(mode) => format!("server dies: {mode}"),
         Story::StoppedPastItsLease => "stopped past its lease".to_owned(),
         Story::PowerCut => "power cut".to_owned(),
+        Story::Failing(which) => format!("failing {which}"),
         Story::Calm => "nobody dies".to_owned(),
     }
 }
@@ -166,6 +174,7 @@ impl Case<'_> {
             Story::ServerDies(mode) => self.server_dies(mode),
             Story::StoppedPastItsLease => self.stopped_past_its_lease(),
             Story::PowerCut => self.power_cut(),
+            Story::Failing(which) => self.failing(which),
             Story::Calm => self.calm(),
         }
     }
@@ -337,6 +346,40 @@ impl Case<'_> {
         self.outcome.images += images.built;
         self.outcome.violations.extend(images.violations);
         Ok(())
+    }
+
+    /// The first proxy goes on, ends, or is restarted; what it had acknowledged stands, also if the power goes then.
+    fn failing(&mut self, which: &str) -> Result<(), String> {
+        self.world.record();
+        self.world.fail(Some(which.to_owned()));
+        let mut calls = vec![Call::read("r1"), Call::pay("petty", "p1", None)];
+        calls.extend([Call::read("r2"), Call::pay("bank", "b1", None)]);
+        calls.extend([Call::read("r3"), Call::pay("petty", "p2", None)]);
+        let host = self.world.start(None);
+        // Only the one that was started.
+        self.world.fail(None);
+        let mut host = host?;
+        for call in &calls {
+            if self.world.settle(&mut host, call, &mut self.rng)? == Settled::Died {
+                break;
+            }
+        }
+        if let Some(End::Killed) | None = host.leave() {
+            return Err("the proxy did not end by itself".to_owned());
+        }
+        let hits = self.world.hits();
+        self.outcome.failed += hits.iter().filter(|line| line.starts_with("hit ")).count();
+        let again = hits.iter().filter(|line| line.starts_with("after "));
+        let again = again.map(|line| Violation { property: Property::SyncEnds, detail: line.clone() });
+        self.outcome.violations.extend(again);
+        let found = self.world.judge()?;
+        self.outcome.violations.extend(found);
+        if which.starts_with("sync") && self.outcome.failed > 0 && self.world.was_synced() {
+            let images = self.world.cut_power(IMAGES_FAILING, &mut self.rng)?;
+            self.outcome.images += images.built;
+            self.outcome.violations.extend(images.violations);
+        }
+        self.finish(&calls)
     }
 
     fn calm(&mut self) -> Result<(), String> {

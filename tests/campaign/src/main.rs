@@ -9,6 +9,7 @@ mod broken;
 mod cases;
 mod checker;
 mod clock;
+mod failing;
 mod host;
 mod payments;
 mod power;
@@ -104,6 +105,18 @@ fn campaign(options: &Options) -> Result<bool, String> {
     });
     for ((at, (name, _)), outcome) in named.iter().zip(&outcomes) {
         report.named(name, seeded(*at), outcome);
+    }
+    for kind in failing::KINDS.into_iter().filter(|_| wanted("failing")) {
+        let run = |stories: &[Story]| {
+            side_by_side(stories.len(), |turn| {
+                let Story::Failing(which) = &stories[turn] else { return Outcome::default() };
+                cases::run(&programs, &format!("failing-{which}"), &stories[turn], None, options.seed)
+            })
+        };
+        let sweep = failing::Sweep::short(kind, options.seed);
+        failing::sweep(kind, sweep, SIDE_BY_SIDE, run, |name, outcome| {
+            report.failing(name, options.seed, outcome);
+        })?;
     }
     let broken: Vec<_> = broken::all().into_iter().filter(|broken| wanted(broken.name)).collect();
     let outcomes = side_by_side(broken.len(), |at| {

@@ -1,7 +1,8 @@
 //! Power loss: images of the disk at any moment, built from the writes and syncs that the real programs made.
 //!
 //! Owns the model of a disk: what a file's last sync covers is there; of what came after it, each write is there, not
-//! there, or there in some of its sectors, whatever came first. Reads' records may be lost with the power, and are not
+//! there, or there in some of its sectors, whatever came first. What was not synced when a sync failed may be lost for
+//! good, whatever later sync succeeds. Reads' records may be lost with the power, and are not
 //! asked for.
 
 use std::fs;
@@ -19,6 +20,8 @@ const HEAD: usize = 18;
 enum Kind {
     Write(Vec<u8>),
     Sync,
+    /// A sync that failed.
+    Failed,
     Truncate,
 }
 
@@ -51,8 +54,7 @@ pub(crate) fn cut(
     let bytes = fs::read(recording).map_err(|error| format!("read the recording: {error}"))?;
     let operations = read(&bytes)?;
     // Before the log's first sync there is no database yet that anybody was told of.
-    let synced = |operation: &Operation| operation.file == 1 && operation.kind == Kind::Sync;
-    let first = operations.iter().position(synced).ok_or("the recording has no sync of the log")?;
+    let first = operations.iter().position(is_sync_of_log).ok_or("the recording has no sync of the log")?;
     fs::create_dir_all(folder.join("judge")).map_err(|error| error.to_string())?;
     let mut found = Images::default();
     for _ in 0..images {
@@ -75,6 +77,16 @@ pub(crate) fn cut(
     Ok(found)
 }
 
+fn is_sync_of_log(operation: &Operation) -> bool {
+    operation.file == 1 && operation.kind == Kind::Sync
+}
+
+/// Whether a log was ever synced in this recording.
+pub(crate) fn has_sync(recording: &Path) -> bool {
+    let operations = fs::read(recording).ok().and_then(|bytes| read(&bytes).ok());
+    operations.is_some_and(|operations| operations.iter().any(is_sync_of_log))
+}
+
 fn read(mut bytes: &[u8]) -> Result<Vec<Operation>, String> {
     let whole = bytes.len();
     let mut operations = Vec::new();
@@ -89,6 +101,7 @@ fn read(mut bytes: &[u8]) -> Result<Vec<Operation>, String> {
             1 => Kind::Write(data.to_vec()),
             2 => Kind::Sync,
             3 => Kind::Truncate,
+            4 => Kind::Failed,
             other => return Err(format!("the recording has an operation {other}")),
         };
         bytes = rest;
@@ -104,15 +117,21 @@ fn read(mut bytes: &[u8]) -> Result<Vec<Operation>, String> {
 
 /// One file as a disk may have it after these operations and a power cut.
 fn image(happened: &[Operation], file: usize, rng: &mut Rng) -> Vec<u8> {
-    let of_file: Vec<&Operation> = happened.iter().filter(|operation| operation.file == file).collect();
-    let synced = of_file.iter().rposition(|operation| operation.kind == Kind::Sync).map_or(0, |at| at + 1);
     let mut content = Vec::new();
-    for operation in &of_file[..synced] {
-        apply(&mut content, operation, |_| true);
+    let mut unsynced: Vec<&Operation> = Vec::new();
+    for operation in happened.iter().filter(|operation| operation.file == file) {
+        match operation.kind {
+            Kind::Write(_) | Kind::Truncate => unsynced.push(operation),
+            Kind::Sync => unsynced.drain(..).for_each(|operation| apply(&mut content, operation, |_| true)),
+            // The kernel has told of it once, and takes what it could not write for written.
+            Kind::Failed => {
+                let all = rng.flip();
+                unsynced.retain(|_| !all && rng.flip());
+            }
+        }
     }
     // All, none, or each as chance has it.
     let manner = rng.below(6);
-    let mut unsynced: Vec<&&Operation> = of_file[synced..].iter().collect();
     if manner == 5 {
         unsynced.reverse();
     }
@@ -134,7 +153,7 @@ fn image(happened: &[Operation], file: usize, rng: &mut Rng) -> Vec<u8> {
 /// Applies an operation, sector by sector as `keeps` has it.
 fn apply(content: &mut Vec<u8>, operation: &Operation, mut keeps: impl FnMut(usize) -> bool) {
     match &operation.kind {
-        Kind::Sync => {}
+        Kind::Sync | Kind::Failed => {}
         Kind::Truncate => content.resize(operation.offset, 0),
         Kind::Write(bytes) => {
             let mut at = 0;
@@ -174,5 +193,17 @@ mod tests {
         assert!(images.iter().all(|image| image[..1_024] == [7; 1_024]));
         let lengths: std::collections::BTreeSet<usize> = images.iter().map(Vec::len).collect();
         assert_eq!(Vec::from_iter(lengths), [1_024, 1_536, 2_048]);
+    }
+
+    #[test]
+    fn what_a_failed_sync_left_behind_may_be_lost_whatever_is_synced_later() {
+        let recording =
+            [entry(1, 0, &[7; 512]), entry(4, 0, &[]), entry(1, 512, &[9; 512]), entry(2, 0, &[])].concat();
+        let operations = read(&recording).unwrap();
+        let mut rng = Rng::new(1);
+        let images: Vec<Vec<u8>> = (0..64).map(|_| image(&operations, 1, &mut rng)).collect();
+        assert!(images.iter().all(|image| image[512..] == [9; 512]));
+        let firsts: std::collections::BTreeSet<u8> = images.iter().map(|image| image[0]).collect();
+        assert_eq!(Vec::from_iter(firsts), [0, 7]);
     }
 }

@@ -15,6 +15,7 @@ struct Sum {
     deaths: usize,
     effects: usize,
     images: usize,
+    failed: usize,
     bad: usize,
 }
 
@@ -27,6 +28,7 @@ pub(crate) struct Report {
     random: Sum,
     several: Sum,
     power: Sum,
+    failing: Sum,
     points: Vec<(String, bool)>,
     noticed: Vec<(String, String, Property, bool, String)>,
     failures: Vec<String>,
@@ -43,6 +45,7 @@ impl Report {
             random: Sum::default(),
             several: Sum::default(),
             power: Sum::default(),
+            failing: Sum::default(),
             points: Vec::new(),
             noticed: Vec::new(),
             failures: Vec::new(),
@@ -68,6 +71,14 @@ impl Report {
     pub(crate) fn several(&mut self, seed: u64, outcome: &Outcome) {
         add(&mut self.several, outcome);
         self.note("several processes", seed, outcome);
+    }
+
+    pub(crate) fn failing(&mut self, which: &str, seed: u64, outcome: &Outcome) {
+        // A case whose failure never came is the end of a sweep, and counts for nothing.
+        if outcome.failed > 0 {
+            add(&mut self.failing, outcome);
+        }
+        self.note(&format!("failing {which}"), seed, outcome);
     }
 
     pub(crate) fn broken(&mut self, broken: &Broken, outcome: &Outcome) {
@@ -119,19 +130,20 @@ impl Report {
         line(format!("- {} on {}, {cores} cores; {took} s", kernel(), std::env::consts::ARCH));
         line(format!("- violations: {}\n", self.failures.len()));
         line(
-            "| layer | cases | processes killed | payments applied | disk images judged | bad cases |"
+            "| layer | cases | processes killed | payments applied | disk images judged | operations failed | bad cases |"
                 .to_owned(),
         );
-        line("|---|---|---|---|---|---|".to_owned());
+        line("|---|---|---|---|---|---|---|".to_owned());
         for (name, sum) in [
             ("named points", &self.named),
             ("random deaths, 12 a case", &self.random),
             ("three proxies, an operator, one stopped past its lease", &self.several),
             ("power cuts, beside the named one", &self.power),
+            ("the Nth write, sync or truncation fails", &self.failing),
         ] {
             line(format!(
-                "| {name} | {} | {} | {} | {} | {} |",
-                sum.cases, sum.deaths, sum.effects, sum.images, sum.bad
+                "| {name} | {} | {} | {} | {} | {} | {} |",
+                sum.cases, sum.deaths, sum.effects, sum.images, sum.failed, sum.bad
             ));
         }
         line("\nA death is counted when the parent's wait reports signal 9. Each named case fails if its process comes".to_owned());
@@ -165,6 +177,7 @@ fn add(sum: &mut Sum, outcome: &Outcome) -> bool {
     sum.deaths += outcome.deaths;
     sum.effects += outcome.effects;
     sum.images += outcome.images;
+    sum.failed += outcome.failed;
     sum.bad += usize::from(!good);
     good
 }

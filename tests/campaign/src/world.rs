@@ -97,6 +97,8 @@ pub(crate) struct World {
     people: u64,
     /// Whether what is written and synced is recorded.
     records: bool,
+    /// Which write, sync or truncation of the programs that are started fails.
+    fails: Option<String>,
     /// Kept on disk for whoever has to look at it.
     pub(crate) keep: bool,
 }
@@ -122,6 +124,7 @@ impl World {
             decided: Vec::new(),
             people: 0,
             records: false,
+            fails: None,
             keep: false,
         };
         let config = world.path("gate/config.json");
@@ -205,6 +208,10 @@ impl World {
             command.env("LD_PRELOAD", &self.programs.recorder);
             command.env("CAMPAIGN_IO_FILE", self.database()).env(RECORDING, self.recording());
         }
+        if let Some(fails) = &self.fails {
+            command.env("LD_PRELOAD", &self.programs.recorder).env("CAMPAIGN_IO_FAIL", fails);
+            command.env("CAMPAIGN_IO_FOLDER", self.path("gate")).env("CAMPAIGN_IO_HIT", self.path("hits"));
+        }
         command
     }
 
@@ -213,9 +220,24 @@ impl World {
         self.records = true;
     }
 
+    /// From now on this write, sync or truncation of a program that is started fails; none, when there is nothing.
+    pub(crate) fn fail(&mut self, fails: Option<String>) {
+        self.fails = fails;
+    }
+
+    /// What the programs' files were told of failures: which struck, and what a log was asked for after its sync failed.
+    pub(crate) fn hits(&self) -> Vec<String> {
+        fs::read_to_string(self.path("hits")).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
     /// Where the disk is recorded.
     pub(crate) fn recording(&self) -> PathBuf {
         self.path("recording")
+    }
+
+    /// Whether the log was ever synced while it was recorded.
+    pub(crate) fn was_synced(&self) -> bool {
+        power::has_sync(&self.recording())
     }
 
     fn mark(&self) -> u64 {

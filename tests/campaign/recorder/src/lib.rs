@@ -1,22 +1,28 @@
-//! Records every write, truncation and sync of one database and its log, by standing before the C library's functions.
+//! Records every write, truncation and sync of one database and its log, by standing before the C library's functions,
+//! and has the Nth of them fail when it was asked to (`fail`).
 //!
 //! Preloaded by the crash campaign into the real programs, never linked into anything. Owns the form of the recording: per
 //! operation one byte for its kind, one for the file, the offset and the length as little-endian numbers, and the
-//! bytes. An operation is recorded after it has happened, so a sync that is recorded is one that was done.
+//! bytes. An operation is recorded after it has happened, so a sync that is recorded as done is one that was done; one
+//! that failed is recorded as that.
 
 #![expect(unsafe_code, reason = "it takes the place of functions of the C library")]
+
+mod fail;
 
 use std::ffi::{CStr, CString, OsString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use fail::{Fate, Operation};
 use libc::{off_t, size_t, ssize_t};
 
 type Write = unsafe extern "C" fn(c_int, *const c_void, size_t) -> ssize_t;
 type Pwrite = unsafe extern "C" fn(c_int, *const c_void, size_t, off_t) -> ssize_t;
 type Sync = unsafe extern "C" fn(c_int) -> c_int;
 type Truncate = unsafe extern "C" fn(c_int, off_t) -> c_int;
+type Close = unsafe extern "C" fn(c_int) -> c_int;
 
 /// What is recorded, and where to.
 struct Recorder {
@@ -76,6 +82,11 @@ fn record(fd: c_int, kind: u8, offset: off_t, bytes: &[u8]) {
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
     static NEXT: OnceLock<usize> = OnceLock::new();
     let next = *NEXT.get_or_init(|| next(c"write") as usize);
+    let count = match fail::fate(fd, Operation::Write, count) {
+        Fate::Happens => count,
+        Fate::Short(some) => some,
+        Fate::Fails => return -1,
+    };
     // SAFETY: the address is that of the C library's `write`; the arguments are the caller's.
     let done = unsafe { std::mem::transmute::<usize, Write>(next)(fd, buffer, count) };
     if done > 0 && fd > 2 && file(fd).is_some() {
@@ -97,6 +108,11 @@ pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) 
 pub unsafe extern "C" fn pwrite64(fd: c_int, buffer: *const c_void, count: size_t, at: off_t) -> ssize_t {
     static NEXT: OnceLock<usize> = OnceLock::new();
     let next = *NEXT.get_or_init(|| next(c"pwrite64") as usize);
+    let count = match fail::fate(fd, Operation::Write, count) {
+        Fate::Happens => count,
+        Fate::Short(some) => some,
+        Fate::Fails => return -1,
+    };
     // SAFETY: the address is that of the C library's `pwrite64`; the arguments are the caller's.
     let done = unsafe { std::mem::transmute::<usize, Pwrite>(next)(fd, buffer, count, at) };
     if done > 0 {
@@ -116,6 +132,11 @@ pub unsafe extern "C" fn pwrite(fd: c_int, buffer: *const c_void, count: size_t,
 }
 
 fn sync(fd: c_int, name: &CStr) -> c_int {
+    if let Fate::Fails = fail::fate(fd, Operation::Sync, 0) {
+        record(fd, 4, 0, &[]);
+        fail::set_errno(libc::EIO);
+        return -1;
+    }
     // SAFETY: the address is that of the C library's function of this name, which takes a descriptor.
     let done = unsafe { std::mem::transmute::<*mut c_void, Sync>(next(name))(fd) };
     if done == 0 {
@@ -139,6 +160,9 @@ pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
 }
 
 fn truncate(fd: c_int, length: off_t) -> c_int {
+    if let Fate::Fails = fail::fate(fd, Operation::Truncate, 0) {
+        return -1;
+    }
     // SAFETY: the address is that of the C library's `ftruncate64`, which has this type.
     let done = unsafe { std::mem::transmute::<*mut c_void, Truncate>(next(c"ftruncate64"))(fd, length) };
     if done == 0 {
@@ -159,4 +183,15 @@ pub unsafe extern "C" fn ftruncate(fd: c_int, length: off_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ftruncate64(fd: c_int, length: off_t) -> c_int {
     truncate(fd, length)
+}
+
+/// # Safety
+/// As of close(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    static NEXT: OnceLock<usize> = OnceLock::new();
+    let next = *NEXT.get_or_init(|| next(c"close") as usize);
+    fail::closed(fd);
+    // SAFETY: the address is that of the C library's `close`, which takes a descriptor.
+    unsafe { std::mem::transmute::<usize, Close>(next)(fd) }
 }

@@ -41,6 +41,8 @@ pub(crate) enum Property {
     Explained,
     /// The file is whole.
     Whole,
+    /// A log that could not be synced is not written to any more.
+    SyncEnds,
 }
 
 impl fmt::Display for Property {
@@ -56,6 +58,7 @@ impl fmt::Display for Property {
             Property::Left => "nothing is left leased, open or orphaned",
             Property::Explained => "every answer is a documented one that fits",
             Property::Whole => "the file is whole",
+            Property::SyncEnds => "a failed sync ends its writer",
         })
     }
 }
