@@ -176,7 +176,8 @@ fn write_capability(
 ) {
     let Upstream { name, server, remote, class } = &tool.upstream;
     w.str("server", server).str("tool", remote).str("name", name).str("side_effect", class.as_str());
-    w.raw("args", request.args.as_str());
+    let narrowed = process::is(Broken::QuestionNarrowed);
+    w.raw("args", if narrowed { "{}" } else { request.args.as_str() });
     if !tool.fixed.is_empty() {
         w.sorted_object("fixed", |w| {
             for (parameter, value) in &tool.fixed {

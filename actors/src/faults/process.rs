@@ -40,6 +40,30 @@ pub enum Broken {
     LeaseKept,
     /// Whether the lease still stands is not looked at before sending.
     FenceIgnored,
+    /// A commit whose sync failed is answered as one that succeeded.
+    FailedSyncTaken,
+    /// A commit whose sync failed is tried again on the same connection.
+    RetryAfterFailedSync,
+    /// The events of a change are written as if the batch had been replayed on top of itself.
+    BatchTwice,
+    /// A call that was cut off is taken for one that succeeded.
+    RecoveryMarksDone,
+    /// A question names the tool and not the arguments.
+    QuestionNarrowed,
+    /// The policy is not asked again when a grant is collected.
+    PolicyNotAskedAgain,
+    /// The proxy's index gets no row of a call.
+    IndexDropped,
+    /// A grant lasts for ever.
+    ExpiryIgnored,
+    /// A repetition of what was cut off is granted as the call before it was.
+    GrantTwice,
+    /// A lease that has run out still lets its holder write.
+    LeaseUnchecked,
+    /// Whoever held a run once may write to it, also under a lease of somebody else's.
+    EpochIgnored,
+    /// A run is taken over although its holder is alive.
+    LiveTakenOver,
 }
 
 #[cfg(feature = "faults")]

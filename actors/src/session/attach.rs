@@ -28,6 +28,7 @@ use super::handle::{OpenStep, Opened, Session};
 use super::registry::Registered;
 use super::story::{Core, busy};
 use super::{Attached, Pace, Reconcile, Reconciliation, SessionError, Shared, Verdict};
+use crate::faults::process::{self, Broken};
 
 /// What attaching found, before it is given to the caller with its session.
 #[derive(Debug)]
@@ -128,7 +129,7 @@ impl Core {
         };
         request.spec = tool.spec.clone();
         let resumed_at = self.shared.clock.now();
-        if grant.is_stale_grant(self.ledger.run().limits.grant_ttl, resumed_at) {
+        if is_stale(&grant, self.ledger.run().limits.grant_ttl, resumed_at) {
             return self.expire_at(&grant, resumed_at).await;
         }
         self.ledger.reopen_step(index);
@@ -185,7 +186,7 @@ impl Core {
             return Ok(());
         }
         let now = self.shared.clock.now();
-        if !grant.is_stale_grant(ttl, now) {
+        if !is_stale(grant, ttl, now) {
             return Ok(());
         }
         match self.expire_at(grant, now).await {
@@ -197,7 +198,8 @@ impl Core {
     /// Takes over a run that nobody holds any more (T8), and says what follows from what is known (T9).
     async fn take_over(&mut self, lease: Option<Lease>, gone: Option<LeaseOwner>) -> Result<Found, Stop> {
         let held = |lease: &&Lease| {
-            Some(&lease.owner) != gone.as_ref() && lease.is_live(self.shared.tree.wall.now())
+            let is_live = lease.is_live(self.shared.tree.wall.now()) && !process::is(Broken::LiveTakenOver);
+            Some(&lease.owner) != gone.as_ref() && is_live
         };
         if let Some(lease) = lease.as_ref().filter(held) {
             return Err(SessionError::Leased {
@@ -439,4 +441,9 @@ async fn read_rows(shared: &Shared, id: &RunId) -> Result<Rows, SessionError> {
         Ok(None) => Err(SessionError::NotFound(id.clone())),
         Err(error) => Err(SessionError::Unavailable(error.to_string())),
     }
+}
+
+/// Whether a grant is too old to be used.
+fn is_stale(grant: &Approval, ttl: i64, now: UnixNanos) -> bool {
+    grant.is_stale_grant(ttl, now) && !process::is(Broken::ExpiryIgnored)
 }

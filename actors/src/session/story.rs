@@ -28,6 +28,7 @@ use super::registry::Registered;
 use super::{Beginning, Claim, Pace, SessionError, Shared, Verdict};
 use crate::address::AskError;
 use crate::faults::Point;
+use crate::faults::process::{self, Broken};
 use crate::lease::LeaseGuard;
 use crate::policy::{self, Question};
 use crate::store::CallPermit;
@@ -258,6 +259,9 @@ impl Core {
             run: self.run_id(),
             why: format!("the request has no policy form: {error}"),
         })?;
+        if let Some((grant, at)) = collecting.clone().filter(|_| process::is(Broken::PolicyNotAskedAgain)) {
+            return Ok(Judged { decision: PolicyDecision::allow(""), view: seen, at, grant: Some(grant) });
+        }
         let policy = self.shared.tree.policy.clone();
         self.shared.tree.hooks.at(Point::Judging, &request.run_id).await;
         let asked = policy.ask(self.shared.policy_timeout, move |reply| {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use holdpoint_core::event::{Event, EventKind};
 use holdpoint_core::ids::SpecHash;
-use holdpoint_core::step::StepStatus;
+use holdpoint_core::step::{Step, StepStatus};
 use holdpoint_core::time::UnixNanos;
 use holdpoint_core::transition::{ApprovalWrite, LeaseTerms, LeaseWrite, RunWrite, StepWrite, Transition};
 use rusqlite::Connection;
@@ -139,7 +139,7 @@ impl Applier {
         if let Some(write) = &t.model_call {
             model_calls::write(conn, write)?;
         }
-        for write in &t.index {
+        for write in t.index.iter().filter(|_| !process::is(Broken::IndexDropped)) {
             index::write(conn, write)?;
         }
         process::reach_each("rows", t.events.iter().map(|event| event.kind.as_str()));
@@ -154,6 +154,9 @@ impl Applier {
                 continue;
             }
             written.events.push(events::append(conn, head, event)?);
+            if process::is(Broken::BatchTwice) {
+                written.events.push(events::append(conn, head, event)?);
+            }
         }
         self.calls.wrote(&t.run_id);
         Ok(written)
@@ -192,6 +195,9 @@ fn write_run(conn: &Connection, t: &Transition, now: UnixNanos) -> rusqlite::Res
 fn write_step(conn: &Connection, t: &Transition, write: &StepWrite) -> rusqlite::Result<()> {
     match write {
         StepWrite::Insert(step) => steps::insert(conn, step),
+        StepWrite::Update(step) if is_marked_done(t, step) => {
+            steps::update(conn, &Step { status: StepStatus::Done, ..Step::clone(step) })
+        }
         StepWrite::Update(step) => steps::update(conn, step),
         StepWrite::Outcome { step, status, observation, observation_hash, finished_at } => {
             let observation = (observation.as_str(), observation_hash.as_str());
@@ -211,4 +217,11 @@ fn write_step(conn: &Connection, t: &Transition, write: &StepWrite) -> rusqlite:
 fn is_left_out(write: &StepWrite) -> bool {
     process::is(Broken::RowDropped)
         && matches!(write, StepWrite::Update(step) if step.status == StepStatus::Done)
+}
+
+/// Whether this build is deliberately broken in a way that takes what recovery found cut off for done.
+fn is_marked_done(t: &Transition, step: &Step) -> bool {
+    process::is(Broken::RecoveryMarksDone)
+        && step.status == StepStatus::AwaitingApproval
+        && t.events.iter().any(|event| event.kind == EventKind::LeaseTakenOver)
 }

@@ -41,7 +41,7 @@ pub(super) fn insert(conn: &Connection, approval: &Approval) -> rusqlite::Result
         if process::is(Broken::QuestionAltered) { "{}" } else { or_empty_object(&approval.presentation) },
         approval.request.as_ref().map(ToolRequest::to_json).unwrap_or_default(),
         approval.hash.as_str(),
-        approval.status.as_str(),
+        if is_granted_already(approval) { "approved" } else { approval.status.as_str() },
         approval.created_at.to_rfc3339(),
         time_text(approval.decided_at),
         approval.decided_by,
@@ -49,6 +49,11 @@ pub(super) fn insert(conn: &Connection, approval: &Approval) -> rusqlite::Result
         time_text(approval.expires_at),
     ])
     .map(|_| ())
+}
+
+/// Whether this build is deliberately broken in a way that takes an old grant for a new one.
+fn is_granted_already(approval: &Approval) -> bool {
+    process::is(Broken::GrantTwice) && approval.is_interruption()
 }
 
 pub(super) fn decide(conn: &Connection, approval: &Approval) -> rusqlite::Result<()> {

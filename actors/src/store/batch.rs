@@ -6,6 +6,7 @@
 //! never looks at a queue: the thread does.
 
 use std::path::Path;
+use std::time::Duration;
 
 use holdpoint_core::transition::Durability;
 use rusqlite::Connection;
@@ -20,6 +21,9 @@ use super::job::{ApplyError, Job, NotApplied};
 use super::log;
 use crate::clock::{self, Clock};
 use crate::faults::process::{self, Broken};
+
+/// What a deliberately broken build says of a lease that was not written.
+const LEASE_TOLD: Duration = Duration::from_secs(3);
 
 /// The write connection and what is remembered of it.
 #[derive(Debug)]
@@ -43,6 +47,16 @@ pub(super) struct Done {
     pub(super) committed: Option<Durability>,
     /// The number of its newest event, when that is known.
     pub(super) newest_seq: Option<i64>,
+}
+
+impl Done {
+    /// What a deliberately broken build makes of a batch that was not committed.
+    pub(super) fn as_if_committed(jobs: &[Job], clock: &dyn Clock) -> Done {
+        let stamp = Stamp { monotonic: clock::monotonic(), wall: clock.now() };
+        let written = || Written { events: Vec::new(), lease_expires_at: Some(stamp.wall.plus(LEASE_TOLD)) };
+        let results = jobs.iter().map(|_| Ok(written())).collect();
+        Done { results, stamp, committed: Some(Durability::Synced), newest_seq: None }
+    }
 }
 
 impl Connected {

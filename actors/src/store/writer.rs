@@ -239,6 +239,13 @@ impl Writer {
             return self.answer_too_early(jobs);
         }
         let mut done = self.db.run(&jobs, &*clock);
+        if process::is(Broken::RetryAfterFailedSync) && is_io(&done) {
+            done = self.db.replay(&jobs, &*clock);
+        }
+        if process::is(Broken::FailedSyncTaken) && is_io(&done) {
+            let taken = Done::as_if_committed(&jobs, &*clock);
+            return self.answer(jobs, taken);
+        }
         // A lock that another process holds is no fault of any member.
         if done.as_ref().is_err_and(|e| !matches!(Fault::of(e), Fault::Locked | Fault::Io | Fault::Damaged)) {
             self.counts.note(|counts| counts.replays += 1);
@@ -392,4 +399,9 @@ impl Writer {
             self.counts.note(|counts| counts.pauses += 1);
         }
     }
+}
+
+/// Whether a batch failed because the disk did.
+fn is_io(done: &rusqlite::Result<Done>) -> bool {
+    done.as_ref().is_err_and(|error| Fault::of(error) == Fault::Io)
 }

@@ -4,6 +4,7 @@
 
 use crate::cases::Story;
 use crate::checker::Property;
+use crate::inside::Layer;
 
 /// A way of being wrong, a story in which it shows, and who has to notice.
 pub(crate) struct Broken {
@@ -16,6 +17,7 @@ pub(crate) struct Broken {
 /// All of them.
 pub(crate) fn all() -> Vec<Broken> {
     let proxy = |point: &str| Story::Proxy(point.to_owned());
+    let inside = |name| Story::Inside(Layer { name, count: 400 });
     let broken = |name, what, story, property| Broken { name, what, story, property };
     vec![
         broken(
@@ -66,5 +68,52 @@ pub(crate) fn all() -> Vec<Broken> {
             Story::StoppedPastItsLease,
             Property::Intent,
         ),
+        broken(
+            "FailedSyncTaken",
+            "takes a failed sync for success",
+            Story::FailingSyncs,
+            Property::Acknowledged,
+        ),
+        broken(
+            "RetryAfterFailedSync",
+            "tries again after a failed sync",
+            Story::FailingSyncs,
+            Property::SyncEnds,
+        ),
+        broken("BatchTwice", "applies a replayed batch twice", Story::Calm, Property::Tables),
+        broken(
+            "RecoveryMarksDone",
+            "takes a call that was cut off for one that succeeded",
+            Story::Recovery("committed/approval.requested:1".to_owned()),
+            Property::Tables,
+        ),
+        broken(
+            "QuestionNarrowed",
+            "asks about a tool and not about its arguments",
+            Story::Calm,
+            Property::Once,
+        ),
+        broken(
+            "PolicyNotAskedAgain",
+            "collects a grant without asking the policy again",
+            Story::PolicyChanged,
+            Property::Allowed,
+        ),
+        broken("IndexDropped", "keeps no index of its calls", Story::Calm, Property::Tables),
+        broken("ExpiryIgnored", "lets a grant last for ever", Story::AnHourLater, Property::Allowed),
+        broken(
+            "LeaseUnchecked",
+            "starts a call under a lease that has run out",
+            inside("replay"),
+            Property::Model,
+        ),
+        broken(
+            "EpochIgnored",
+            "takes an outcome from whoever held the run once",
+            inside("replay"),
+            Property::Model,
+        ),
+        broken("LiveTakenOver", "takes over a run whose holder is alive", inside("replay"), Property::Model),
+        broken("GrantTwice", "uses a grant twice", Story::Held("after"), Property::Tables),
     ]
 }

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use crate::checker::{Property, Violation};
 use crate::clock::{Rng, pass, until};
 use crate::host::{End, Heard, PATIENCE};
+use crate::inside::{self, Layer};
 use crate::world::{Call, Programs, Settled, World};
 
 /// How long a death may take that nothing in the workload brings about, but time: the flush, the idle checkpoint.
@@ -16,9 +17,14 @@ const BY_ITSELF: Duration = Duration::from_secs(5);
 /// How long a stopped process stands: past two thirds of its lease, when nothing may leave any more.
 const STOPPED: Duration = Duration::from_millis(2_300);
 
+/// Longer than a question or a grant is good for here.
+const AN_HOUR: Duration = Duration::from_secs(3_600);
+
 /// Images of one recording.
 const IMAGES: usize = 300;
 
+/// Which syncs the calls of a failing world make, roughly: those of the start come first.
+const SYNCS_OF_CALLS: std::ops::RangeInclusive<u32> = 7..=13;
 /// Images of a recording in which a sync failed.
 const IMAGES_FAILING: usize = 300;
 
@@ -47,6 +53,14 @@ pub(crate) enum Story {
     PowerCut,
     /// A write, sync or truncation of the first proxy fails: `<operation>:<how>:<which>`.
     Failing(String),
+    /// One sync of the first proxy fails, of those of its calls, in a world for each until something is noticed.
+    FailingSyncs,
+    /// A rule forbids what was approved, before it is collected.
+    PolicyChanged,
+    /// An hour passes, after which what was approved may no longer run.
+    AnHourLater,
+    /// A layer that runs inside one process.
+    Inside(Layer),
     /// Nobody dies.
     Calm,
 }
@@ -104,6 +118,8 @@ pub(crate) fn named() -> Vec<(String, Story)> {
     all.extend(["exit", "vanish"].map(Story::ServerDies));
     all.push(Story::StoppedPastItsLease);
     all.push(Story::PowerCut);
+    all.push(Story::PolicyChanged);
+    all.push(Story::AnHourLater);
     all.push(Story::Calm);
     all.into_iter().map(|story| (name(&story), story)).collect()
 }
@@ -121,6 +137,10 @@ fn name(story: &Story) -> String {
         Story::StoppedPastItsLease => "stopped past its lease".to_owned(),
         Story::PowerCut => "power cut".to_owned(),
         Story::Failing(which) => format!("failing {which}"),
+        Story::FailingSyncs => "failing syncs".to_owned(),
+        Story::PolicyChanged => "forbidden after it was approved".to_owned(),
+        Story::AnHourLater => "approved an hour ago".to_owned(),
+        Story::Inside(layer) => layer.name.to_owned(),
         Story::Calm => "nobody dies".to_owned(),
     }
 }
@@ -134,6 +154,22 @@ pub(crate) fn run(
     seed: u64,
 ) -> Outcome {
     let mut outcome = Outcome::default();
+    if let Story::Inside(layer) = story {
+        let line = inside::run(programs, layer, seed, broken);
+        let failed = inside::failures(&line).into_iter();
+        outcome.violations.extend(failed.map(|detail| Violation { property: Property::Model, detail }));
+        return outcome;
+    }
+    if *story == Story::FailingSyncs {
+        for n in SYNCS_OF_CALLS {
+            let story = Story::Failing(format!("sync:eio:{n}"));
+            let of_one = run(programs, &format!("{label}-{n}"), &story, broken, seed);
+            outcome.failed += of_one.failed;
+            outcome.trouble = of_one.trouble.or(outcome.trouble);
+            outcome.violations.extend(of_one.violations);
+        }
+        return outcome;
+    }
     let mut world = match World::make(programs, label, broken) {
         Ok(world) => world,
         Err(why) => return Outcome { trouble: Some(why), ..outcome },
@@ -175,6 +211,13 @@ impl Case<'_> {
             Story::StoppedPastItsLease => self.stopped_past_its_lease(),
             Story::PowerCut => self.power_cut(),
             Story::Failing(which) => self.failing(which),
+            Story::PolicyChanged => self.collected_too_late(|world| world.forbid_bank()),
+            Story::AnHourLater => self.collected_too_late(|world| {
+                world.pass(AN_HOUR);
+                Ok(())
+            }),
+            // They have no world of their own.
+            Story::Inside(_) | Story::FailingSyncs => Ok(()),
             Story::Calm => self.calm(),
         }
     }
@@ -380,6 +423,39 @@ impl Case<'_> {
             self.outcome.violations.extend(images.violations);
         }
         self.finish(&calls)
+    }
+
+    /// A payment is approved; then something changes so that it may not run, and it is called again.
+    fn collected_too_late(
+        &mut self,
+        change: impl FnOnce(&mut World) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let call = Call::pay("bank", "b1", None);
+        let mut host = self.world.start(None)?;
+        let asked = host.send(&call.tool, &call.args);
+        if let Heard::Silence = host.hear(asked, PATIENCE) {
+            return Err("the question was never asked".to_owned());
+        }
+        self.world.decide_all(&mut self.rng)?;
+        if host.leave() != Some(End::Exited(0)) {
+            return Err("the proxy did not end in order".to_owned());
+        }
+        change(self.world)?;
+        let mut host = self.world.start(None)?;
+        let sent = host.send(&call.tool, &call.args);
+        match host.hear(sent, PATIENCE) {
+            Heard::Answer(_) if self.world.effects() > 0 => {
+                let detail = format!("{} {} was applied", call.tool, call.args);
+                self.outcome.violations.push(Violation { property: Property::Allowed, detail });
+            }
+            Heard::Answer(answer) if matches!(answer.word(), Some("DENIED" | "EXPIRED")) => {}
+            heard @ (Heard::Answer(_) | Heard::Gone | Heard::Silence) => {
+                return Err(format!("what may not run was told {heard:?}"));
+            }
+        }
+        let found = self.world.close_and_judge(host, &mut self.rng)?;
+        self.outcome.violations.extend(found);
+        Ok(())
     }
 
     fn calm(&mut self) -> Result<(), String> {

@@ -11,6 +11,7 @@ mod checker;
 mod clock;
 mod failing;
 mod host;
+mod inside;
 mod payments;
 mod power;
 mod random;
@@ -118,6 +119,9 @@ fn campaign(options: &Options) -> Result<bool, String> {
             report.failing(name, options.seed, outcome);
         })?;
     }
+    for layer in inside::layers(options.short).into_iter().filter(|layer| wanted(layer.name)) {
+        report.inside(&layer, options.seed, &inside::run(&programs, &layer, options.seed, None));
+    }
     let broken: Vec<_> = broken::all().into_iter().filter(|broken| wanted(broken.name)).collect();
     let outcomes = side_by_side(broken.len(), |at| {
         let Broken { name, story, .. } = &broken[at];
@@ -190,14 +194,24 @@ fn programs() -> Result<Programs, String> {
         false => ("campaign", target.join("campaign")),
     };
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--quiet", "--features", "holdpoint/faults"])
+        .args([
+            "build",
+            "--locked",
+            "--quiet",
+            "--features",
+            "holdpoint/faults,holdpoint-campaign-inside/faults",
+        ])
         .args([
             "--package",
             "holdpoint",
             "--package",
+            "holdpoint-campaign-inside",
+            "--package",
             "holdpoint-campaign-recorder",
             "--bin",
             "holdpoint",
+            "--bin",
+            "holdpoint-campaign-inside",
             "--lib",
         ])
         .args(["--profile", profile, "--target-dir"])
@@ -218,6 +232,7 @@ fn programs() -> Result<Programs, String> {
     Ok(Programs {
         holdpoint: copy(&built.join("holdpoint"), "holdpoint")?,
         recorder: copy(&built.join("libholdpoint_campaign_recorder.so"), "recorder.so")?,
+        inside: copy(&built.join("holdpoint-campaign-inside"), "inside")?,
         campaign: copy(&campaign, "campaign")?,
         folder: place.clone(),
     })

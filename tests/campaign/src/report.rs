@@ -4,10 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::broken::Broken;
 use crate::cases::Outcome;
 use crate::checker::{Property, Violation};
 use crate::clock::now;
+use crate::inside::Layer;
 
 #[derive(Debug, Default)]
 struct Sum {
@@ -29,6 +32,7 @@ pub(crate) struct Report {
     several: Sum,
     power: Sum,
     failing: Sum,
+    inside: Vec<(&'static str, Value)>,
     points: Vec<(String, bool)>,
     noticed: Vec<(String, String, Property, bool, String)>,
     failures: Vec<String>,
@@ -46,6 +50,7 @@ impl Report {
             several: Sum::default(),
             power: Sum::default(),
             failing: Sum::default(),
+            inside: Vec::new(),
             points: Vec::new(),
             noticed: Vec::new(),
             failures: Vec::new(),
@@ -95,6 +100,14 @@ impl Report {
         }
         let (name, what) = (broken.name.to_owned(), broken.what.to_owned());
         self.noticed.push((name, what, broken.property, seen, others.join("; ")));
+    }
+
+    pub(crate) fn inside(&mut self, layer: &Layer, seed: u64, line: &Value) {
+        for failure in crate::inside::failures(line) {
+            crate::say(&format!("FAILED {}, seed {seed}: {failure}", layer.name));
+            self.failures.push(format!("{}, seed {seed}: {failure}", layer.name));
+        }
+        self.inside.push((layer.name, line.clone()));
     }
 
     fn note(&mut self, name: &str, seed: u64, outcome: &Outcome) {
@@ -149,6 +162,12 @@ impl Report {
         line("\nA death is counted when the parent's wait reports signal 9. Each named case fails if its process comes".to_owned());
         line("to another end. After each death, and again after recovery, a checker that shares no code with the".to_owned());
         line("product reads a copy of the file.\n".to_owned());
+        line("| layer inside one process | counted | failures |".to_owned());
+        line("|---|---|---|".to_owned());
+        for (name, told) in &self.inside {
+            line(format!("| {name} | {} | {} |", counts(told), crate::inside::failures(told).len()));
+        }
+        line(String::new());
         line("| broken build | has to be noticed by | noticed | all that noticed |".to_owned());
         line("|---|---|---|---|".to_owned());
         for (name, what, property, seen, others) in &self.noticed {
@@ -180,6 +199,16 @@ fn add(sum: &mut Sum, outcome: &Outcome) -> bool {
     sum.failed += outcome.failed;
     sum.bad += usize::from(!good);
     good
+}
+
+/// The numbers of a layer's line.
+fn counts(line: &Value) -> String {
+    let members = line.as_object().into_iter().flatten();
+    let numbers =
+        members.filter_map(|(name, value)| Some(format!("{} {}", value.as_u64()?, name.replace('_', " "))));
+    let lists = line.as_object().into_iter().flatten().filter(|(name, _)| *name != "failed");
+    let lists = lists.filter_map(|(name, value)| Some(format!("{} {name}", value.as_array()?.len())));
+    numbers.chain(lists).collect::<Vec<_>>().join(", ")
 }
 
 fn kernel() -> String {

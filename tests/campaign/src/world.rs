@@ -23,6 +23,8 @@ use crate::power::{self, Images};
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 /// How far a process that recovers is ahead of the one that died: past its lease.
 const PAST_LEASE_MS: u64 = 4_000;
+/// How long a question and a grant are good for, which the configuration says in its own words.
+const GOOD_FOR_MS: u64 = 1_800_000;
 /// How often a call is repeated before it counts as stuck, and how long between.
 const TRIES_MAX: usize = 150;
 /// How often a call that is blocked is repeated before the others are made.
@@ -42,6 +44,8 @@ pub(crate) struct Programs {
     pub(crate) holdpoint: PathBuf,
     /// What records a disk.
     pub(crate) recorder: PathBuf,
+    /// The layers that run inside one process with the product's crates.
+    pub(crate) inside: PathBuf,
     /// This program, which is also the payment server.
     pub(crate) campaign: PathBuf,
     /// A folder for the cases.
@@ -150,6 +154,7 @@ impl World {
         };
         json!({
             "database": "gate.db", "session": "campaign", "hold": "0s", "repeat_window": "1000h",
+            "approval_ttl": "30m", "grant_ttl": "30m",
             "max_pending": 50, "lease_ttl": format!("{}s", LEASE.as_secs()),
             "servers": [server("bank", "require_approval"), server("petty", "allow")],
         })
@@ -263,6 +268,17 @@ impl World {
         let mut host = self.spawn(fault)?;
         host.greet();
         Ok(host)
+    }
+
+    /// Lets time pass for whoever is started next.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.ahead_ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    }
+
+    /// From now on the operator's rule forbids what it had put to a person.
+    pub(crate) fn forbid_bank(&mut self) -> Result<(), String> {
+        let config = self.configuration().to_string().replace("require_approval", "deny");
+        fs::write(self.path("gate/config.json"), config).map_err(|error| error.to_string())
     }
 
     /// Lets the lease of everybody who died be over for whoever is started next.
@@ -392,7 +408,13 @@ impl World {
                 });
             }
         }
-        Ok(Outside { told: self.told.clone(), decided: self.decided.clone(), effects, orphans })
+        Ok(Outside {
+            told: self.told.clone(),
+            decided: self.decided.clone(),
+            effects,
+            orphans,
+            aged: self.ahead_ms >= GOOD_FOR_MS,
+        })
     }
 
     /// Payments that were applied so far.

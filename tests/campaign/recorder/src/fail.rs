@@ -20,7 +20,9 @@ pub(crate) enum Operation {
 
 impl Operation {
     fn parse(text: &str) -> Option<Operation> {
-        [Operation::Write, Operation::Sync, Operation::Truncate].into_iter().find(|known| known.name() == text)
+        [Operation::Write, Operation::Sync, Operation::Truncate]
+            .into_iter()
+            .find(|known| known.name() == text)
     }
 
     const fn name(self) -> &'static str {
@@ -95,11 +97,15 @@ pub(crate) fn fate(fd: c_int, operation: Operation, count: usize) -> Fate {
     if FAILED.load(Ordering::Acquire) == fd {
         plan.tell(&format!("after {} of the log", operation.name()));
     }
-    if operation == Operation::Write && FULL.compare_exchange(fd, -1, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+    if operation == Operation::Write
+        && FULL.compare_exchange(fd, -1, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    {
         set_errno(libc::ENOSPC);
         return Fate::Fails;
     }
-    let Some(path) = plan.operation.eq(&operation).then(|| plan.ours(fd)).flatten() else { return Fate::Happens };
+    let Some(path) = plan.operation.eq(&operation).then(|| plan.ours(fd)).flatten() else {
+        return Fate::Happens;
+    };
     let counted = plan.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1));
     if counted != Ok(1) {
         return Fate::Happens;

@@ -41,6 +41,10 @@ pub(crate) enum Property {
     Explained,
     /// The file is whole.
     Whole,
+    /// Nothing runs that is not allowed when it runs.
+    Allowed,
+    /// The store does what the model says.
+    Model,
     /// A log that could not be synced is not written to any more.
     SyncEnds,
 }
@@ -58,6 +62,8 @@ impl fmt::Display for Property {
             Property::Left => "nothing is left leased, open or orphaned",
             Property::Explained => "every answer is a documented one that fits",
             Property::Whole => "the file is whole",
+            Property::Allowed => "nothing runs that is not allowed by then",
+            Property::Model => "the store does what the model says",
             Property::SyncEnds => "a failed sync ends its writer",
         })
     }
@@ -99,6 +105,8 @@ pub(crate) struct Outside {
     pub(crate) effects: Vec<Effect>,
     /// Processes of servers that are still alive.
     pub(crate) orphans: Vec<String>,
+    /// Whether so much time has passed that a grant may be too old.
+    pub(crate) aged: bool,
 }
 
 /// A payment that was applied.
@@ -122,6 +130,7 @@ impl Outside {
             decided: self.decided.iter().filter(|decided| decided.mark <= moment).cloned().collect(),
             effects: self.effects.iter().filter(|effect| effect.mark <= moment).cloned().collect(),
             orphans: Vec::new(),
+            aged: self.aged,
         }
     }
 }
@@ -137,6 +146,9 @@ impl Violation {
         Violation { detail: format!("{place}: {}", self.detail), ..self }
     }
 }
+
+/// What the runs of an embedding service are called.
+pub(crate) const EMBEDDED: &str = "embedded-";
 
 const ANSWERS: [&str; 13] = [
     "PENDING_APPROVAL",
@@ -192,6 +204,7 @@ impl Judge<'_> {
         }
         self.events_are_chained();
         self.found.extend(fold::compare(self.record));
+        self.runs_are_of_calls();
         self.effects_are_authorised();
         self.told_is_recorded();
         self.decisions_stand();
@@ -211,6 +224,15 @@ impl Judge<'_> {
                 return;
             }
             previous = hash;
+        }
+    }
+
+    /// A run of the proxy's begins together with its row of the index. An embedder's has none.
+    fn runs_are_of_calls(&mut self) {
+        for run in self.record.runs.iter().filter(|run| !run.id.starts_with(EMBEDDED)) {
+            if !self.record.calls.iter().any(|call| call.run == run.id) {
+                self.fail(Property::Tables, format!("run {} is of no call", run.id));
+            }
         }
     }
 
@@ -288,8 +310,13 @@ impl Judge<'_> {
                     }
                 }
                 Some("DUPLICATE") => {
-                    if !steps.any(|step| matches!(&*step.status, "done" | "failed")) {
-                        self.fail(Property::Acknowledged, what);
+                    let of_call: Vec<_> = steps.collect();
+                    if !of_call.iter().any(|step| matches!(&*step.status, "done" | "failed")) {
+                        self.fail(Property::Acknowledged, what.clone());
+                    }
+                    let is_done = of_call.iter().any(|step| step.status == "done");
+                    if is_done && told.tool.ends_with("_pay") && !applied {
+                        self.fail(Property::Explained, format!("{what}, and nothing was applied"));
                     }
                 }
                 Some("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME" | "REJECTED" | "BLOCKED") => {
@@ -313,6 +340,8 @@ impl Judge<'_> {
             let status = if decided.approved { "approved" } else { "rejected" };
             match row(&decided.approval) {
                 Some(row) if row.status == status && row.by == decided.by => {}
+                // A grant that nobody used in time says so, and still says whose it was.
+                Some(row) if self.outside.aged && row.status == "expired" && row.by == decided.by => {}
                 Some(row) => {
                     let detail = format!(
                         "{} was {status} by {}, and is {} by {}",
@@ -371,11 +400,6 @@ impl Judge<'_> {
         }
         for step in self.record.steps.iter().filter(|s| matches!(&*s.status, "deciding" | "executing")) {
             self.fail(Property::Left, format!("step {} of run {} is {}", step.id, step.run, step.status));
-        }
-        for run in &self.record.runs {
-            if !self.record.calls.iter().any(|call| call.run == run.id) {
-                self.fail(Property::Left, format!("run {} is of no call", run.id));
-            }
         }
         for call in &self.record.calls {
             if !self.record.runs.iter().any(|run| run.id == call.run) {
