@@ -30,8 +30,8 @@ pub use holdpoint_actors::clock::{Clock, HandClock, WallClock};
 pub use holdpoint_actors::executor::{Tool, ToolCall, ToolFailure, ToolOutput};
 pub use holdpoint_actors::policy::{DefaultPolicy, Policy, PolicyError};
 pub use holdpoint_actors::session::{
-    Attached, Executed, Gate, GateError, Observer, OpenStep, Reconcile, Reconciliation, Session,
-    SessionError, StepInput, Verdict,
+    Acceptance, AgentError, Attached, CallError, Executed, Gate, GateError, ModelCaller, ModelConfig,
+    Observer, OpenStep, Reconcile, Reconciliation, Session, SessionError, StepInput, Verdict,
 };
 pub use holdpoint_actors::tree::{TreeError, TreeObservation};
 pub use holdpoint_core::approval::{Approval, ApprovalStatus};
@@ -45,6 +45,7 @@ pub use holdpoint_core::run::{Limits, Reason, Run, RunStatus};
 pub use holdpoint_core::step::{Observation, ObservationKind, Step, StepStatus};
 pub use holdpoint_core::tool::{SideEffect, ToolRequest, ToolSpec};
 
+use crate::driver::{Agent, Driver};
 use holdpoint_actors::session::GateSpec;
 use holdpoint_actors::store;
 use holdpoint_actors::tree::{Running, Tree, TreeSpec};
@@ -72,6 +73,7 @@ pub struct RuntimeBuilder {
     database: PathBuf,
     policy: Arc<dyn Policy>,
     tools: Vec<Arc<dyn Tool>>,
+    model: Option<ModelConfig>,
     reconcile: Option<Arc<dyn Reconcile>>,
     observer: Option<Arc<dyn Observer>>,
     clock: Arc<dyn Clock>,
@@ -97,6 +99,13 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn policy(mut self, policy: Arc<dyn Policy>) -> RuntimeBuilder {
         self.policy = policy;
+        self
+    }
+
+    /// Names the model that whoever decides a step may ask, its prices and its patience.
+    #[must_use]
+    pub fn model(mut self, model: ModelConfig) -> RuntimeBuilder {
+        self.model = Some(model);
         self
     }
 
@@ -147,6 +156,7 @@ impl RuntimeBuilder {
         };
         let running = Tree::start(spec).await?;
         let mut spec = GateSpec::new(self.policy, self.tools);
+        spec.model = self.model;
         spec.reconcile = self.reconcile;
         spec.observer = self.observer;
         spec.clock = self.clock;
@@ -169,6 +179,7 @@ impl Runtime {
             database: database.as_ref().to_owned(),
             policy: Arc::new(DefaultPolicy),
             tools: Vec::new(),
+            model: None,
             reconcile: None,
             observer: None,
             clock: Arc::new(WallClock),
@@ -180,6 +191,11 @@ impl Runtime {
     /// The gate.
     pub fn gate(&self) -> &Gate {
         &self.gate
+    }
+
+    /// A driver of whole runs that `agent` decides.
+    pub fn driver(&self, agent: Arc<dyn Agent>) -> Driver {
+        Driver::new(self.gate.clone(), agent)
     }
 
     /// Asks every actor how it fares.
@@ -197,5 +213,42 @@ impl Runtime {
     /// Works everything off, closes the record and ends the actors.
     pub async fn stop(self) {
         self.running.tree.stop().await;
+    }
+}
+
+/// Makes a tool of a spec and a function from a call to a future.
+///
+/// ```
+/// use holdpoint::gate::{SideEffect, ToolOutput, ToolSpec, tool_fn};
+///
+/// let spec = ToolSpec::new("double", SideEffect::ReadOnly, r#"{"type":"object"}"#).describe("Doubles a number.");
+/// let tool = tool_fn(spec, |call| async move { Ok(ToolOutput::new(call.args.as_str(), "doubled")) });
+/// assert_eq!(tool.spec().name, "double");
+/// ```
+pub fn tool_fn<F, D>(spec: ToolSpec, call: F) -> Arc<dyn Tool>
+where
+    F: Fn(ToolCall) -> D + Send + Sync + 'static,
+    D: Future<Output = Result<ToolOutput, ToolFailure>> + Send + 'static,
+{
+    Arc::new(FnTool { spec, call })
+}
+
+struct FnTool<F> {
+    spec: ToolSpec,
+    call: F,
+}
+
+#[async_trait]
+impl<F, D> Tool for FnTool<F>
+where
+    F: Fn(ToolCall) -> D + Send + Sync + 'static,
+    D: Future<Output = Result<ToolOutput, ToolFailure>> + Send + 'static,
+{
+    fn spec(&self) -> ToolSpec {
+        self.spec.clone()
+    }
+
+    async fn call(&self, call: ToolCall) -> Result<ToolOutput, ToolFailure> {
+        (self.call)(call).await
     }
 }

@@ -3,6 +3,7 @@
 pub mod approver;
 pub mod codes;
 pub mod doctor_socket;
+pub mod driver;
 pub mod export;
 pub mod gate;
 pub mod model;
@@ -11,5 +12,7 @@ pub mod render;
 pub mod replace;
 pub mod replay;
 pub mod stderr;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 pub mod trace;
 pub mod view;

@@ -36,7 +36,7 @@ pub(crate) fn answer<R: Send + 'static>(reply: RpcReplyPort<R>, answer: R) {
 }
 
 /// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
 }

@@ -69,6 +69,34 @@ pub enum TreeError {
     Start(String),
 }
 
+/// An actor of the tree, as whoever lets one die names it.
+#[cfg(any(feature = "faults", feature = "testkit"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Child {
+    /// The one that writes the record.
+    StoreWriter,
+    /// The one that renews leases.
+    LeaseKeeper,
+    /// The one that asks the policy.
+    PolicyEvaluator,
+    /// The one that calls tools.
+    ToolExecutor,
+    /// The one that waits for approvals.
+    ApprovalWaiter,
+}
+
+#[cfg(any(feature = "faults", feature = "testkit"))]
+impl Child {
+    /// Every one.
+    pub const ALL: [Child; 5] = [
+        Child::StoreWriter,
+        Child::LeaseKeeper,
+        Child::PolicyEvaluator,
+        Child::ToolExecutor,
+        Child::ApprovalWaiter,
+    ];
+}
+
 /// A tree that runs, and its end.
 #[derive(Debug)]
 pub struct Running {
@@ -183,11 +211,39 @@ impl Tree {
         }
     }
 
+    /// Lets an actor die at its next pause; its supervisor starts it again.
+    #[cfg(any(feature = "faults", feature = "testkit"))]
+    pub fn kill(&self, child: Child) {
+        match child {
+            Child::StoreWriter => kill(self.store.address()),
+            Child::LeaseKeeper => kill(&self.lease),
+            Child::PolicyEvaluator => kill(&self.policy),
+            Child::ToolExecutor => kill(&self.executor),
+            Child::ApprovalWaiter => kill(&self.approval),
+        }
+    }
+
+    /// Lets every actor die and none be started again, as when their process is killed: what is sent to one from here on
+    /// reaches nobody.
+    #[cfg(any(feature = "faults", feature = "testkit"))]
+    pub fn die(&self) {
+        // First, so that it starts nobody again. An actor takes its end before any message.
+        self.supervisor.get_cell().kill();
+        Child::ALL.into_iter().for_each(|child| self.kill(child));
+    }
+
     /// Works everything off and stops; resolves when the tree has ended.
     pub async fn stop(&self) {
         if self.supervisor.cast(supervisor::Msg::Stop).is_ok() && self.supervisor.wait(None).await.is_err() {
             tracing::debug!("the supervisor was gone before it was waited for");
         }
+    }
+}
+
+#[cfg(any(feature = "faults", feature = "testkit"))]
+fn kill<M: ractor::Message>(address: &Address<M>) {
+    if let Some(actor) = address.cell().borrow().as_ref() {
+        actor.get_cell().kill();
     }
 }
 

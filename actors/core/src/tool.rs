@@ -78,7 +78,44 @@ pub struct ToolSpec {
     pub terminal: bool,
 }
 
+/// The time of a call whose spec names none.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
 impl ToolSpec {
+    /// A tool of this name and class that takes what `schema` describes, with thirty seconds for a call, without a
+    /// description, and whose success does not complete the run.
+    pub fn new(name: impl Into<String>, side_effect: SideEffect, schema: &str) -> ToolSpec {
+        ToolSpec {
+            name: name.into(),
+            description: String::new(),
+            input_schema: Json::trusted(schema),
+            side_effect,
+            timeout: TIMEOUT,
+            terminal: false,
+        }
+    }
+
+    /// The same tool, with what a caller is told that it does.
+    #[must_use]
+    pub fn describe(mut self, description: impl Into<String>) -> ToolSpec {
+        self.description = description.into();
+        self
+    }
+
+    /// The same tool, with another bound of a call.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> ToolSpec {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The same tool, whose success completes the run with what it answers.
+    #[must_use]
+    pub fn terminal(mut self) -> ToolSpec {
+        self.terminal = true;
+        self
+    }
+
     /// The stored form: struct field order, compact, HTML-escaped, the timeout in nanoseconds.
     pub fn to_json(&self) -> String {
         let mut w = ObjectWriter::new();

@@ -39,6 +39,7 @@ pub use commit::SessionError;
 pub use execute::Executed;
 pub use handle::{OpenStep, Session, StepInput};
 pub use model::{AgentError, CallError, ModelCaller, ModelConfig};
+pub use registry::Acceptance;
 
 use crate::clock::{Clock, Mint, RandomMint, WallClock, lock};
 use crate::executor::Tool;
@@ -338,6 +339,22 @@ impl Gate {
     /// The specs of the registered tools, by name.
     pub fn tools(&self) -> Vec<ToolSpec> {
         self.0.registry.specs()
+    }
+
+    /// Draws an id for a run of its own.
+    pub fn draw_run_id(&self) -> RunId {
+        RunId::from(self.0.mint.id())
+    }
+
+    /// A run as it stands in the record.
+    ///
+    /// # Errors
+    /// When there is none, or the record can't be read.
+    pub async fn run(&self, id: &RunId) -> Result<Run, SessionError> {
+        let wanted = id.clone();
+        let read = self.0.tree.store.read(move |reader| reader.run(&wanted)).await;
+        read.map_err(|error| SessionError::Unavailable(error.to_string()))?
+            .ok_or_else(|| SessionError::NotFound(id.clone()))
     }
 
     /// The tree under the gate.

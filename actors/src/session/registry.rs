@@ -91,3 +91,26 @@ impl Registry {
         self.tools.values().map(|tool| tool.spec.clone()).collect()
     }
 }
+
+/// The runtime's own acceptance of calls, without a runtime: what a gate with these tools lets a decision ask for.
+#[derive(Debug)]
+pub struct Acceptance(Registry);
+
+impl Acceptance {
+    /// Checks the tools as [`super::Gate::new`] does.
+    ///
+    /// # Errors
+    /// The first tool that is unusable, and why.
+    pub fn of(tools: Vec<Arc<dyn Tool>>) -> Result<Acceptance, GateError> {
+        Registry::of(tools).map(Acceptance)
+    }
+
+    /// Judges a call of `tool` with these arguments as a step's decision is judged; gives what would be put to the policy.
+    ///
+    /// # Errors
+    /// Why it would be an invalid decision.
+    pub fn accept(&self, tool: &str, args: &[u8]) -> Result<(ToolSpec, Json), String> {
+        let registered = self.0.get(tool).ok_or_else(|| format!("unknown tool {tool:?}"))?;
+        Ok((registered.spec.clone(), registered.check(args)?))
+    }
+}

@@ -39,9 +39,21 @@ pub(super) type Book = Mutex<Reserved>;
 /// It belongs to its session: once that has lost its lease or ended, nothing is sent.
 #[derive(Clone)]
 pub struct ModelCaller {
-    asker: Option<Arc<Asker>>,
+    asker: Reach,
     /// Until when whoever asks has time.
     deadline: Option<Instant>,
+}
+
+/// What a caller reaches.
+#[derive(Clone)]
+enum Reach {
+    /// No model.
+    Nothing,
+    /// The gate's model, on the run's books.
+    Booked(Arc<Asker>),
+    /// A model that keeps what it is asked, outside any run.
+    #[cfg(feature = "testkit")]
+    OffTheBooks(Arc<dyn crate::model::Model>),
 }
 
 /// Who asks: a step under its session's hold.
@@ -60,20 +72,30 @@ pub(super) struct Asker {
 
 impl fmt::Debug for ModelCaller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let model = self.asker.as_ref().map(|asker| asker.config.model.name());
-        f.debug_struct("ModelCaller").field("model", &model).finish_non_exhaustive()
+        f.debug_struct("ModelCaller").field("model", &self.model()).finish_non_exhaustive()
     }
 }
 
 impl ModelCaller {
     /// A caller of no model.
     pub(super) fn none() -> ModelCaller {
-        ModelCaller { asker: None, deadline: None }
+        ModelCaller { asker: Reach::Nothing, deadline: None }
+    }
+
+    /// A caller of `model` that belongs to no run and counts nothing, for tests of what an agent asks.
+    #[cfg(feature = "testkit")]
+    pub fn off_the_books(model: Arc<dyn crate::model::Model>) -> ModelCaller {
+        ModelCaller { asker: Reach::OffTheBooks(model), deadline: None }
     }
 
     /// The name under which the model is accounted for, when there is one.
     pub fn model(&self) -> Option<&str> {
-        self.asker.as_ref().map(|asker| asker.config.model.name())
+        match &self.asker {
+            Reach::Nothing => None,
+            Reach::Booked(asker) => Some(asker.config.model.name()),
+            #[cfg(feature = "testkit")]
+            Reach::OffTheBooks(model) => Some(model.name()),
+        }
     }
 
     /// The same caller for somebody who has time until `deadline`: an attempt is given no longer, and a retry that
@@ -92,7 +114,16 @@ impl ModelCaller {
     /// A limit of the run, before anything is sent; a model that gave no usable answer; a lease that is lost; a record
     /// that can't be reached. Whoever decides hands it on: the run then ends with the reason that belongs to it.
     pub async fn generate(&self, request: &ModelRequest) -> Result<ModelResponse, CallError> {
-        let asker = self.asker.as_ref().ok_or(CallError::NoModel)?;
+        let asker = match &self.asker {
+            Reach::Nothing => return Err(CallError::NoModel),
+            Reach::Booked(asker) => asker,
+            #[cfg(feature = "testkit")]
+            Reach::OffTheBooks(model) => {
+                let unavailable = |error: crate::model::ModelError| error.to_string();
+                let answered = model.generate(request).await.map_err(unavailable);
+                return answered.map_err(|last| CallError::Unavailable { attempts: 1, last });
+            }
+        };
         let request = Arc::new(asker.capped(request));
         let mut number = 1;
         loop {
@@ -157,7 +188,7 @@ impl Core {
             fence: self.guard.as_ref().map(|guard| guard.fence().clone()),
             book: Arc::clone(&self.book),
         };
-        self.model = ModelCaller { asker: Some(Arc::new(asker)), deadline: None };
+        self.model = ModelCaller { asker: Reach::Booked(Arc::new(asker)), deadline: None };
     }
 
     /// Reads the run again that has just stopped, for what its model attempts came to: the session's own copy is of the
