@@ -18,6 +18,7 @@ pub mod faults;
 pub mod lease;
 pub mod model;
 pub mod policy;
+pub mod recheck;
 pub mod schema;
 pub mod session;
 pub mod store;

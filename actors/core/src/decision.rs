@@ -180,6 +180,13 @@ impl Decision {
         self.kind == "tool_call"
     }
 
+    /// The decision as reading it back from the store gives it.
+    #[must_use]
+    pub fn stored(self) -> Decision {
+        let stored = |json: Option<Json>| json.filter(|json| !json.is_blank()).map(|json| json.stored());
+        Decision { args: stored(self.args), result: stored(self.result), ..self }
+    }
+
     /// The arguments, `{}` when there were none.
     pub fn args_or_empty(&self) -> Json {
         self.args.clone().unwrap_or_else(Json::empty_object)

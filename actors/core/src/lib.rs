@@ -25,6 +25,8 @@ pub mod ledger;
 pub mod recovery;
 pub mod transition;
 
+pub mod recheck;
+
 pub mod across_calls;
 pub mod attempt;
 

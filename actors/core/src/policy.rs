@@ -127,6 +127,17 @@ impl PolicyDecision {
         PolicyDecision { capability: None, presentation: None, ..self.clone() }
     }
 
+    /// The decision as reading it back from the store gives it.
+    #[must_use]
+    pub fn stored(self) -> PolicyDecision {
+        let stored = |json: Option<Json>| json.filter(|json| !json.is_blank()).map(|json| json.stored());
+        PolicyDecision {
+            capability: stored(self.capability),
+            presentation: stored(self.presentation),
+            ..self
+        }
+    }
+
     /// The stored form.
     pub fn to_json(&self) -> String {
         let mut w = ObjectWriter::new();

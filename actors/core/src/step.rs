@@ -186,6 +186,13 @@ impl Observation {
         Observation::new(kind, Json::trusted(w.finish()), summary)
     }
 
+    /// The observation as reading it back from the store gives it.
+    #[must_use]
+    pub fn stored(self) -> Observation {
+        let content = if self.content.is_blank() { Json::trusted("null") } else { self.content.stored() };
+        Observation { content, ..self }
+    }
+
     /// Whether it counts towards the limit of failures in a row.
     pub fn is_failure(&self) -> bool {
         self.kind != ObservationKind::ToolResult

@@ -81,6 +81,19 @@ pub(super) fn of_run(conn: &Connection, run: &RunId) -> rusqlite::Result<Vec<App
         .collect()
 }
 
+/// The first `limit` approvals of a run, in the same order.
+pub(super) fn first_of_run(conn: &Connection, run: &RunId, limit: i64) -> rusqlite::Result<Vec<Approval>> {
+    conn.prepare_cached(&format!("SELECT {COLUMNS} FROM approvals WHERE run_id = ? ORDER BY rowid LIMIT ?"))?
+        .query_map((run.as_str(), limit), |row| Ok(decode(row)))?
+        .collect()
+}
+
+/// How many approvals a run has.
+pub(super) fn count(conn: &Connection, run: &RunId) -> rusqlite::Result<i64> {
+    conn.prepare_cached("SELECT COUNT(*) FROM approvals WHERE run_id = ?")?
+        .query_row([run.as_str()], |row| row.get(0))
+}
+
 pub(super) fn get(conn: &Connection, run: &RunId, id: &ApprovalId) -> rusqlite::Result<Option<Approval>> {
     conn.prepare_cached(&format!("SELECT {COLUMNS} FROM approvals WHERE id = ? AND run_id = ?"))?
         .query_row((id.as_str(), run.as_str()), |row| Ok(decode(row)))

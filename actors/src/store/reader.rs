@@ -21,7 +21,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::Semaphore;
 
 use super::fault::Fault;
-use super::{Head, approvals, endings, events, head, model_calls, open, runs, specs, steps};
+use super::{Head, Page, approvals, endings, events, head, model_calls, open, runs, specs, steps};
 use crate::clock::lock;
 
 /// Reads at one time. Each is a thread; more would only queue at the disk.
@@ -194,6 +194,12 @@ impl<'c> Reader<'c> {
     /// The approvals of a run, in the order in which they were asked for. A damaged one says so.
     pub fn approvals(&self, run: &RunId) -> Result<Vec<Approval>, ReadError> {
         Ok(approvals::of_run(self.conn, run)?)
+    }
+
+    /// The first approvals of a run, at most `limit`, each whole; and how many there are in all.
+    pub fn first_approvals(&self, run: &RunId, limit: i64) -> Result<Page<Approval>, ReadError> {
+        let rows = approvals::first_of_run(self.conn, run, limit.max(0))?;
+        Ok(Page { rows, total: approvals::count(self.conn, run)? })
     }
 
     /// One approval of a run.

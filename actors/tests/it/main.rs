@@ -18,6 +18,7 @@ mod loops;
 mod models;
 mod paces;
 mod policy;
+mod recheck;
 mod record;
 mod scripted;
 mod tools;

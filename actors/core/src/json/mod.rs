@@ -57,6 +57,12 @@ impl Json {
         is_blank(&self.0)
     }
 
+    /// The same value in the form in which the store embeds it, see [`compact_escaped`].
+    pub fn stored(&self) -> Self {
+        let text = compact_escaped(&self.0);
+        if text == *self.0 { self.clone() } else { Self::trusted(text) }
+    }
+
     /// Decodes the value. Nesting is not limited here: the boundary check did that, on the bytes.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         let mut decoder = serde_json::Deserializer::from_str(&self.0);

@@ -307,7 +307,10 @@ impl Ledger {
         let step = self.touch()?;
         let executed = step.status == StepStatus::Executing;
         step.status = step.status.after(if failed { StepEvent::Failed } else { StepEvent::Succeeded })?;
-        step.observation = observation;
+        // From here on a policy may see the step, and must see what it would after a restart.
+        step.decision = step.decision.take().map(Decision::stored);
+        step.observation = observation.map(Observation::stored);
+        step.policy = step.policy.take().map(PolicyDecision::stored);
         step.finished_at = Some(now);
         let active = now.millis_since(step.started_at).max(0);
         let mut events = Vec::new();

@@ -4,6 +4,7 @@
 //! `settled_at` and `outcome` only cache permanent facts of a run's own record; what a call did is never read here.
 
 mod cache;
+mod session;
 mod view;
 
 use holdpoint_core::across_calls::IndexWrite;
@@ -11,6 +12,7 @@ use holdpoint_core::attempt::AttemptOutcome;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 pub(super) use cache::IndexCache;
+pub use session::IndexedRun;
 pub use view::{Depth, RecentCall, Seen};
 
 /// Whether the write can be made as it was decided: a row that opens must close the row that is open, or none.
