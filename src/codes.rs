@@ -90,6 +90,9 @@ codes! {
     ChainNotReached => "chain.not_reached";
     ChainHeadMismatch => "chain.head_mismatch";
 
+    RecheckDiffers => "recheck.differs";
+    RecheckNothing => "recheck.nothing";
+
     ConfigUnreadable => "config.unreadable";
     ConfigInsecure => "config.insecure";
     ConfigInvalid => "config.invalid";

@@ -83,6 +83,8 @@ impl Exit {
             | Code::ChainBroken
             | Code::ChainNotReached
             | Code::ChainHeadMismatch
+            | Code::RecheckDiffers
+            | Code::RecheckNothing
             | Code::ConfigUnreadable
             | Code::ConfigInsecure
             | Code::ConfigInvalid

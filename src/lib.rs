@@ -8,6 +8,7 @@ pub mod export;
 pub mod gate;
 pub mod model;
 pub mod proxy;
+pub mod recheck;
 pub mod render;
 pub mod replace;
 pub mod replay;

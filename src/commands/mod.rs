@@ -15,6 +15,7 @@ mod export;
 mod payment_server;
 mod pin;
 mod proxy;
+mod recheck;
 mod records;
 mod reject;
 mod runs;
@@ -66,6 +67,7 @@ enum Command {
     Reject(reject::Args),
     Cancel(cancel::Args),
     Verify(verify::Args),
+    Recheck(recheck::Args),
     Export(export::Args),
     Doctor(doctor::Args),
     Explain(explain::Args),
@@ -145,6 +147,10 @@ impl Cli {
             Command::Reject(args) => reject::run(&args, &db, ui),
             Command::Cancel(args) => cancel::run(&args, &db.path()?, ui),
             Command::Verify(args) => verify::run(&args, &db, ui),
+            Command::Recheck(args) => {
+                db.must_be_unnamed("recheck")?;
+                recheck::run(&args, ui)
+            }
             Command::Export(args) => export::run(&args, &db, ui),
             Command::Doctor(args) => doctor::run(&args, &db, ui),
             Command::Explain(args) => explain::run(&args, ui),

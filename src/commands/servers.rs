@@ -1,6 +1,6 @@
 //! The servers of a configuration, asked for their tools without serving anything.
 //!
-//! Owns the translation of what is wrong with the operator's files into codes. `pin` and `doctor` use it; a server that
+//! Owns the translation of what is wrong with the operator's files into codes. `pin`, `doctor` and `recheck` use it; a server that
 //! is started here is ended here, and nothing is registered.
 
 use std::collections::BTreeSet;
@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use holdpoint::codes::Code;
 use holdpoint::proxy::config::{Config, ConfigError, Server};
-use holdpoint::proxy::owned::OwnedError;
+use holdpoint::proxy::owned::{OwnedError, read_owned};
 use holdpoint::proxy::serve::{ManifestError, ServeError};
 use holdpoint_actors::connection::{Arguments, Loaded, McpConnection, MemoryLedger, Msg, ServerSpec};
 use holdpoint_actors::tree::TreeError;
 use holdpoint_core::pin::listing::Listing;
+use holdpoint_core::pin::manifest::Manifest;
 use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use super::records;
@@ -85,6 +86,16 @@ pub(super) fn spec(server: &Server) -> ServerSpec {
         default_timeout: server.default_timeout,
         max_content_bytes: None,
     }
+}
+
+/// Reads a server's manifest.
+pub(super) fn manifest(server: &Server) -> Result<Manifest, CommandError> {
+    let path = server.manifest.display();
+    let bytes = read_owned(&server.manifest).map_err(|error| {
+        of_owned(&error).hint(format!("holdpoint pin makes the manifest of {}", server.name))
+    })?;
+    Manifest::parse_strict(&bytes)
+        .map_err(|error| CommandError::new(Code::ConfigInvalid, format!("{path}: {error}")))
 }
 
 /// Asks every server for its tools, all at a time. The answers stand in the order of the servers.

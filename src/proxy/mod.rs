@@ -15,5 +15,6 @@ pub mod journal;
 pub mod owned;
 pub mod policy;
 pub mod reach;
+pub mod recheck;
 pub mod serve;
 mod status;

@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 
 use holdpoint::codes::Code;
 use holdpoint::proxy::config::{Config, Server};
-use holdpoint::proxy::owned::read_owned;
 use holdpoint_actors::schema::ArgumentSchema;
 use holdpoint_core::json::Json;
 use holdpoint_core::pin::listing::Listing;
 use holdpoint_core::pin::load::{LoadedTool, Loading, check_tools, misfits};
-use holdpoint_core::pin::manifest::Manifest;
 use holdpoint_core::pin::report::Report;
 use holdpoint_core::pin::rules::Rules;
 
@@ -82,7 +80,7 @@ fn look_at(
     names: &mut BTreeMap<String, String>,
     findings: &mut Findings,
 ) -> Result<(), CommandError> {
-    let manifest = manifest(server)?;
+    let manifest = servers::manifest(server)?;
     let rules: Rules = server.rules.iter().map(|(tool, rule)| (tool.clone(), rule.rule.clone())).collect();
     let unfit: Vec<String> =
         misfits(&server.name, &manifest, &rules).iter().map(ToString::to_string).collect();
@@ -102,15 +100,6 @@ fn look_at(
         ArgumentSchema::compile(&Json::trusted(tool.spec.input_schema.as_str())).map(|_| ())
     };
     told(&server.name, &check_tools(&loading, &accept).report, names, findings)
-}
-
-fn manifest(server: &Server) -> Result<Manifest, CommandError> {
-    let path = server.manifest.display();
-    let bytes = read_owned(&server.manifest).map_err(|error| {
-        servers::of_owned(&error).hint(format!("holdpoint pin makes the manifest of {}", server.name))
-    })?;
-    Manifest::parse_strict(&bytes)
-        .map_err(|error| CommandError::new(Code::ConfigInvalid, format!("{path}: {error}")))
 }
 
 fn told(

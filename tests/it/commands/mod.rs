@@ -8,6 +8,7 @@
 mod deciding;
 mod exporting;
 mod reading;
+mod recheck;
 mod refusals;
 mod released;
 mod servers;

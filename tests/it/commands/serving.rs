@@ -12,13 +12,13 @@ use super::servers::Gate;
 use super::{Ran, bare};
 
 /// A proxy that serves, spoken to by hand.
-struct Host {
+pub(super) struct Host {
     child: Child,
     answers: BufReader<ChildStdout>,
 }
 
 impl Host {
-    fn start(gate: &Gate) -> Host {
+    pub(super) fn start(gate: &Gate) -> Host {
         Host::start_with(gate, bare("proxy"), Stdio::piped())
     }
 
@@ -46,13 +46,13 @@ impl Host {
             .unwrap_or_else(|problem| panic!("only protocol on stdout: {problem}: {line}"))
     }
 
-    fn call(&mut self, tool: &str, arguments: Value) -> String {
+    pub(super) fn call(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
         answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
     }
 
     /// Ends the proxy by a signal, or by closing its input, and gives its status and stderr.
-    fn end(mut self, signal: Option<Signal>) -> (i32, String) {
+    pub(super) fn end(mut self, signal: Option<Signal>) -> (i32, String) {
         match signal {
             Some(signal) => kill_process(Pid::from_child(&self.child), signal).unwrap(),
             None => drop(self.child.stdin.take()),
@@ -62,7 +62,7 @@ impl Host {
     }
 }
 
-fn pinned() -> Gate {
+pub(super) fn pinned() -> Gate {
     let gate = Gate::new();
     assert_eq!(gate.run("pin").status, 0);
     gate
