@@ -82,7 +82,7 @@ impl RecordedPolicy {
     /// The step itself, as the attempt that another program's approval asks about.
     fn this_step(&self, request: &ToolRequest, view: &PolicyView) -> Result<Attempt, PolicyError> {
         let asked = view.approvals.iter().rfind(|approval| approval.step_id == request.step_id);
-        let started_at = asked.and_then(|asked| self.run.last_start(&request.step_id, asked.created_at));
+        let started_at = asked.and_then(|asked| self.run.begun_before(asked));
         let started_at = started_at.ok_or_else(|| {
             PolicyError(format!("the record does not say when step {} began", request.step_id))
         })?;

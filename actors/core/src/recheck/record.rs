@@ -41,8 +41,10 @@ pub struct Record {
     pub(super) approvals_total: usize,
     /// The decisions on each approval, in the order of their events; `None` for one that can't be read.
     pub(super) decided: HashMap<String, Vec<(i64, Option<ApprovalStatus>)>>,
-    /// When each step began, and began again.
-    starts: Vec<(StepId, UnixNanos)>,
+    /// When each step began, and began again, by the numbers of the events.
+    starts: Vec<(i64, StepId, UnixNanos)>,
+    /// The events that asked for each approval.
+    asked: HashMap<String, i64>,
     pub(super) written: Vec<Written>,
     pub(super) specs: HashMap<SpecHash, Result<ToolSpec, String>>,
     /// The step of the last event, if that recorded an answer of the policy.
@@ -151,6 +153,7 @@ impl Record {
             approvals_total: 0,
             decided: HashMap::new(),
             starts: Vec::new(),
+            asked: HashMap::new(),
             written: Vec::new(),
             specs: HashMap::new(),
             answered_just_now: None,
@@ -165,7 +168,9 @@ impl Record {
             self.read_created(event);
         } else if is(EventKind::StepStarted) || is(EventKind::RunResumed) {
             let step = StepId::from(event.step_id.as_str());
-            self.starts.extend(event.at.map(|at| (step, at)));
+            self.starts.extend(event.at.map(|at| (event.seq, step, at)));
+        } else if is(EventKind::ApprovalRequested) {
+            self.read_question(event);
         } else if is(EventKind::ApprovalDecided) {
             self.read_decision(event);
         } else if is(EventKind::StepPolicy) {
@@ -200,6 +205,15 @@ impl Record {
             (Ok(Text { goal, limits, .. }), Some(at)) => Ok(Created { at, goal, limits }),
             (Ok(_), None) | (Err(_), _) => Err("its run's first event can't be read"),
         });
+    }
+
+    fn read_question(&mut self, event: &Event) {
+        #[derive(Deserialize)]
+        struct Text {
+            approval_id: String,
+        }
+        let Ok(text) = serde_json::from_str::<Text>(&event.payload) else { return };
+        self.asked.insert(text.approval_id, event.seq);
     }
 
     fn read_decision(&mut self, event: &Event) {
@@ -295,9 +309,11 @@ impl Record {
         &self.approvals
     }
 
-    /// When the step had last begun at `moment`: as it was started, or as a grant was collected.
-    pub fn last_start(&self, step: &StepId, moment: UnixNanos) -> Option<UnixNanos> {
-        self.starts.iter().filter(|(id, at)| id == step && *at <= moment).map(|(_, at)| *at).max()
+    /// When the step of an approval had last begun as that was asked for: as it was started, or as a grant was collected.
+    pub fn begun_before(&self, approval: &Approval) -> Option<UnixNanos> {
+        let asked = self.asked.get(approval.id.as_str())?;
+        let before = |(seq, step, _): &&(i64, StepId, UnixNanos)| seq < asked && *step == approval.step_id;
+        self.starts.iter().rfind(before).map(|(_, _, at)| *at)
     }
 
     pub(super) fn step(&self, id: &str) -> Option<&Arc<Step>> {

@@ -8,7 +8,7 @@ use super::*;
 use crate::approval::{Approval, ApprovalStatus};
 use crate::decision::Proposal;
 use crate::event::{Event, EventKind};
-use crate::ids::{ApprovalHash, RunId, StepId};
+use crate::ids::{ApprovalHash, RunId};
 use crate::json::Json;
 use crate::policy::PolicyDecision;
 use crate::step::Step;
@@ -241,17 +241,17 @@ fn the_report_in_json_has_the_counts_beside_its_fields() {
 
 #[test]
 fn a_step_begins_when_it_is_started_and_again_when_its_grant_is_collected() {
+    let asks = |seq, id: &str| event(seq, EventKind::ApprovalRequested, "s", json!({"approval_id": id}));
     let begins = |seq, kind, step| event(seq, kind, step, json!({}));
     let record = record(&[
         begins(2, EventKind::StepStarted, "s"),
+        asks(3, "a"),
         begins(5, EventKind::RunResumed, "s"),
         begins(6, EventKind::StepStarted, "t"),
+        asks(7, "b"),
     ]);
-    let of = |step: &str, moment| record.last_start(&StepId::from(step), at(moment));
-    assert_eq!(
-        [of("s", 1), of("s", 4), of("s", 9), of("t", 9)],
-        [None, Some(at(2)), Some(at(5)), Some(at(6))]
-    );
+    let of = |id: &str| record.begun_before(&approval(id, ApprovalStatus::Pending));
+    assert_eq!([of("a"), of("b"), of("c")], [Some(at(2)), Some(at(5)), None]);
 }
 
 #[test]

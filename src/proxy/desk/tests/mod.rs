@@ -2,5 +2,6 @@
 
 mod approvals;
 mod calls;
+mod recheck;
 mod support;
 mod unknown;

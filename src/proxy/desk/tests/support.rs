@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdpoint_actors::clock::{Clock, HandClock, RandomMint, wall};
 use holdpoint_actors::executor::{Tool, ToolCall, ToolFailure, ToolOutput};
+use holdpoint_actors::recheck::{Rechecker, read};
 use holdpoint_actors::store::{Answer as Decision, OperatorStore, Options, Verdict};
 use holdpoint_actors::tree::{Tree, TreeSpec};
 use holdpoint_core::approval::{Approval, ApprovalStatus};
@@ -15,6 +16,7 @@ use holdpoint_core::attempt::Upstream;
 use holdpoint_core::ids::{RunId, SessionName};
 use holdpoint_core::json::Json;
 use holdpoint_core::policy::Outcome;
+use holdpoint_core::recheck::Report;
 use holdpoint_core::run::Limits;
 use holdpoint_core::step::Step;
 use holdpoint_core::tool::{SideEffect, ToolSpec};
@@ -27,6 +29,7 @@ use crate::proxy::front::{CallAnswer, Cancelled, HostCall};
 use crate::proxy::gated::{GatePolicy, Reruns};
 use crate::proxy::journal::KeptJournal;
 use crate::proxy::policy::{ClassPolicy, PolicyTool, ProxyPolicy};
+use crate::proxy::recheck::RecordedPolicy;
 
 /// What the bank has done and what it waits for.
 #[derive(Debug, Default)]
@@ -164,6 +167,8 @@ impl Place {
             let fixed = if is_pay { settings.fixed.clone() } else { BTreeMap::new() };
             PolicyTool { upstream, fixed, rule: settings.pay.filter(|_| is_pay) }
         });
+        let proxy_policy = ProxyPolicy::new(ClassPolicy::default(), policy_tools);
+        let (judged_by, offered) = (Arc::new(proxy_policy.clone()), tools.clone());
         let journal = Arc::new(KeptJournal::default());
         let limits = Limits { max_steps: 3, ..Limits::default() };
         let windows =
@@ -171,7 +176,7 @@ impl Place {
         let spec = DeskSpec {
             session: SessionName::from("s"),
             database: self.path.clone(),
-            policy: ProxyPolicy::new(ClassPolicy::default(), policy_tools),
+            policy: proxy_policy,
             windows: HashMap::from(windows),
             limits: limits.approval_ttl(settings.approval_ttl).grant_ttl(settings.grant_ttl),
             hold: settings.hold,
@@ -190,6 +195,8 @@ impl Place {
             journal,
             path: self.path.clone(),
             clock: Arc::clone(&self.clock),
+            policy: judged_by,
+            tools: offered,
         }
     }
 
@@ -282,6 +289,8 @@ pub(super) struct TestDesk {
     pub(super) journal: Arc<KeptJournal>,
     path: PathBuf,
     clock: Arc<HandClock>,
+    policy: Arc<ProxyPolicy>,
+    pub(super) tools: Vec<Arc<dyn Tool>>,
 }
 
 /// What a host got.
@@ -335,6 +344,18 @@ impl TestDesk {
 
     pub(super) fn advance(&self, by: Duration) {
         self.clock.advance(by);
+    }
+
+    /// Puts everything that the session recorded to this desk's policy again.
+    pub(super) async fn recheck(&self, place: &Place) -> Vec<Report> {
+        let mut reports = Vec::new();
+        for (run, _, _) in place.rows() {
+            let record = place.operator().read(|reader| read(reader, &run)).unwrap();
+            let record = Arc::new(record.expect("the run began"));
+            let policy = RecordedPolicy::new(Arc::clone(&self.policy), "test/1", Arc::clone(&record));
+            reports.push(Rechecker::new(Arc::new(policy)).unwrap().recheck(&record).await);
+        }
+        reports
     }
 
     /// Ends it as a process that is asked to.
