@@ -524,6 +524,20 @@ async fn a_run_that_a_person_cancels_is_returned_cancelled_and_not_as_an_error()
 }
 
 #[tokio::test]
+async fn a_driver_whose_run_somebody_took_over_stops_and_says_so() {
+    let bench = Arc::new(Bench::new().await);
+    let path = bench.path();
+    let overtaken = move |_: StepInput| {
+        let conn = Connection::open(&path).unwrap();
+        conn.execute("UPDATE runs SET lease_owner = 'somebody else'", []).unwrap();
+        async { Ok(call("write", "{}")) }
+    };
+    let driven = bench.driver(overtaken).start_with_id(r(), "g", limits()).await;
+    assert_eq!(driven.unwrap_err(), DriverError::Session(SessionError::LeaseLost(r())));
+    assert!(bench.is_held() && !bench.kinds().contains("step.decided"), "it is somebody else's");
+}
+
+#[tokio::test]
 async fn a_run_that_is_being_driven_is_refused_a_second_driver() {
     let (work, entered, release) = latched("work", SideEffect::ReadOnly);
     let bench = Bench::with(|spec| spec.tools.push(work)).await;

@@ -285,3 +285,17 @@ fn dependencies(manifest: &str) -> Vec<String> {
     }
     found
 }
+
+#[test]
+fn the_readmes_program_is_the_example_and_shorter_than_thirty_lines() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let example = read("examples/first_tool.rs");
+    // Past its first words and its lint.
+    let program = &example[example.find("use std").unwrap()..];
+    assert!(
+        read("README.md").contains(&format!("```rust\n{program}```")),
+        "the README shows another program"
+    );
+    assert!(program.lines().count() < 30, "it takes {} lines", program.lines().count());
+}

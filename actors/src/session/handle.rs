@@ -200,7 +200,8 @@ impl OpenStep {
     }
 
     /// Ends the step, and the run, because its decision could not be made: with the reason of the limit that the step's
-    /// caller met, as `model_unavailable`, or as `agent_error`.
+    /// caller met, as `model_unavailable`, or as `agent_error`. A record that the caller could not reach is an error here too,
+    /// and the run is left to be gone on with.
     ///
     /// # Errors
     /// As [`OpenStep::propose`].

@@ -401,10 +401,13 @@ impl Core {
         Ok(Verdict::Ended { run: self.run() })
     }
 
-    /// A limit that the step's caller met ends the run as that limit, and a model without an answer as that.
+    /// A limit that the step's caller met ends the run as that limit, and a model without an answer as that. What is wrong
+    /// with the session or the record is not the run's fault: it is left to be gone on with.
     async fn end_by_failure(&mut self, why: &AgentError) -> Stop {
-        if why.is_lost_lease() {
-            return self.lost(why).await;
+        match why.of_session() {
+            Some(SessionError::LeaseLost(_)) => return self.lost(why).await,
+            Some(error) => return Stop::Failed(error.clone()),
+            None => {}
         }
         let ended: Result<(), Stop> = async {
             self.held().await?;

@@ -516,6 +516,16 @@ async fn nothing_is_sent_once_the_lease_is_lost() {
 }
 
 #[tokio::test]
+async fn a_record_that_cannot_be_reached_is_not_the_runs_fault() {
+    let asking = Asking::new(Played::answers([]), limits()).await;
+    let error = CallError::Session(SessionError::Unavailable("the disk is full".to_owned()));
+    let failed = asking.step.fail(error).await;
+    assert_eq!(failed.unwrap_err(), SessionError::Unavailable("the disk is full".to_owned()));
+    assert_eq!(asking.bench.run(&r()).status, RunStatus::Running);
+    assert!(!asking.bench.kinds(&r()).contains("step.failed"));
+}
+
+#[tokio::test]
 async fn a_cancelled_run_asks_no_model_and_is_not_failed_for_it() {
     let asking = Asking::new(Played::answers([]), limits()).await;
     asking.bench.cancel(&r());

@@ -66,9 +66,21 @@ impl AgentError {
         self.call.as_ref()
     }
 
-    /// Whether the run is no longer its session's to fail.
-    pub(in crate::session) fn is_lost_lease(&self) -> bool {
-        matches!(self.call, Some(CallError::Session(SessionError::LeaseLost(_))))
+    /// What keeps the session itself from going on, so that the run is not to be failed for it: its lease is lost, or the
+    /// record can't be reached.
+    pub(in crate::session) fn of_session(&self) -> Option<&SessionError> {
+        match &self.call {
+            Some(CallError::Session(error @ (SessionError::LeaseLost(_) | SessionError::Unavailable(_)))) => {
+                Some(error)
+            }
+            Some(
+                CallError::Session(_)
+                | CallError::NoModel
+                | CallError::Limit { .. }
+                | CallError::Unavailable { .. },
+            )
+            | None => None,
+        }
     }
 }
 
