@@ -9,7 +9,7 @@ mod bench;
 #[path = "../../src/clock.rs"]
 #[expect(dead_code, reason = "the campaign's other half waits with it")]
 mod clock;
-// What the checker holds the canonical form to. Its hashes are those of the crate sha2.
+// What the checker holds the canonical form to; it hashes with `sha2::Sha256`.
 #[path = "../../src/checker/canon.rs"]
 #[expect(dead_code, reason = "the checker's other half hashes with it")]
 mod canon;
