@@ -605,6 +605,20 @@ async fn what_an_agent_renders_is_its_first_request_and_silence_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_crash_around_a_model_request_asks_again_and_leaves_that_attempt_uncharged() {
+    // Of the four answers of the script, the dead hear none or lose the first.
+    for (at, answers) in [(Point::ModelDispatched, 4), (Point::ModelAnswered, 3)] {
+        let (scenario, _) = asking(|| "begin".to_owned());
+        let outcome = scenario.run(&[Disruption::crash(0, at)]).await;
+        outcome.failures.assert_none();
+        let count = |kind: &str| outcome.events.iter().filter(|event| event.kind == kind).count();
+        assert_eq!((count("model.dispatched"), count("model.completed")), (answers + 1, answers), "{at:?}");
+        let totals = outcome.run.as_ref().unwrap().totals;
+        assert_eq!(totals.model_calls, i64::try_from(answers).unwrap(), "{at:?}: one is left as dispatched");
+    }
+}
+
+#[tokio::test]
 async fn what_happens_after_a_death_reaches_nothing_of_the_embedders() {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let told = Arc::clone(&seen);
