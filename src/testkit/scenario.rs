@@ -142,6 +142,7 @@ pub struct Scenario {
     pub(super) times: Option<(Arc<dyn Clock>, Arc<dyn Mint>)>,
     pub(super) database: Option<PathBuf>,
     pub(super) lease_ttl: Duration,
+    pub(super) recheck: bool,
 }
 
 impl fmt::Debug for Scenario {
@@ -183,6 +184,7 @@ impl Scenario {
             times: None,
             database: None,
             lease_ttl: Duration::from_secs(LEASE_TTL_SECONDS),
+            recheck: false,
         }
     }
 
@@ -246,6 +248,13 @@ impl Scenario {
     #[must_use]
     pub fn database(mut self, path: impl Into<PathBuf>) -> Scenario {
         self.database = Some(path.into());
+        self
+    }
+
+    /// Has the policy asked again about everything once the run is over: one that reads anything but what it is handed fails.
+    #[must_use]
+    pub fn recheck(mut self) -> Scenario {
+        self.recheck = true;
         self
     }
 

@@ -32,7 +32,7 @@ use tokio::sync::Semaphore;
 
 use super::folder::Folder;
 use super::scenario::{Call, Decider, Disruption, Outcome, Point, Reply, Scenario, Victim};
-use super::{Failures, contract};
+use super::{Failures, contract, recheck};
 use crate::driver::{Agent, AgentError, Driver, DriverError, Proposal, StepInput};
 use crate::gate::{Tool, ToolCall, ToolFailure, ToolOutput};
 
@@ -121,7 +121,12 @@ impl Harness<'_> {
             failures: Failures::default(),
         };
         let lives = harness.live().await;
-        harness.outcome(lives)
+        let mut outcome = harness.outcome(lives);
+        if scenario.recheck && outcome.run.is_some() {
+            let asked = recheck(outcome.place.path(), &outcome.run_id, Arc::clone(&scenario.policy));
+            outcome.failures.extend(asked.await);
+        }
+        outcome
     }
 
     /// Lives until the run is over or left waiting; gives the number of lives.
@@ -297,7 +302,10 @@ impl Harness<'_> {
                     by: "testkit",
                     note: "as the scenario's operator says",
                 };
-                store.decide(&answer, self.clock.now()).map_err(|error| error.to_string())?;
+                let decided = store.decide(&answer, self.clock.now()).map_err(|error| error.to_string())?;
+                if let Some(event) = decided.last() {
+                    self.notes().told = event.seq;
+                }
                 Ok(verdict == Verdict::Approve)
             });
         decided.unwrap_or_else(|why| {
