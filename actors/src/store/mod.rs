@@ -37,6 +37,7 @@ mod reader;
 mod room;
 mod runs;
 mod schema;
+mod signatures;
 mod specs;
 mod steps;
 mod writer;
@@ -76,6 +77,7 @@ pub use pages::{ListedRun, Page, TEXT_CHARS_MAX};
 pub use queue::{Barrier, Passed};
 pub use reader::{ReadError, Reader, ReaderPool};
 pub use schema::Error as SchemaError;
+pub use signatures::{SignatureError, SignatureStore, SignedRequest, Taken};
 
 /// New intents stop below this many free bytes, so that the outcomes of calls in flight still fit.
 pub const FREE_MIN: u64 = 16 << 20;

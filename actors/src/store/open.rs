@@ -90,7 +90,7 @@ impl OpenError {
         }
     }
 
-    fn schema(path: &Path, error: schema::Error) -> OpenError {
+    pub(super) fn schema(path: &Path, error: schema::Error) -> OpenError {
         match error {
             schema::Error::Sql(error) => OpenError::sql(path, error),
             schema::Error::ForeignCode { .. }

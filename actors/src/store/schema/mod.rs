@@ -142,6 +142,13 @@ pub(super) fn migrate(
     Ok(())
 }
 
+/// Brings the tables that are ours alone to this build's version, in a file whose other tables are at it.
+pub(super) fn migrate_own(conn: &mut Connection, path: &Path, now: UnixNanos) -> Result<(), Error> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    apply(&tx, path, &own::TABLES, i64::MAX, now)?;
+    Ok(tx.commit()?)
+}
+
 fn apply(conn: &Connection, path: &Path, tables: &Tables, upto: i64, now: UnixNanos) -> Result<(), Error> {
     conn.execute_batch(tables.base)?;
     let current: i64 = conn.query_row(tables.current, [], |row| row.get(0))?;

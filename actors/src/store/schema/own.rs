@@ -1,7 +1,8 @@
 //! Holdpoint's own tables, beside the reference's and under migrations of their own.
 //!
-//! A program that knows none of them loses nothing but what they add: how a call ended as a type, and what to clean up
-//! after a dead process. Operator commands never make them and work without them.
+//! A program that knows none of them loses nothing but what they add: how a call ended as a type, what to clean up after
+//! a dead process, and which requests the approval channel has taken. Operator commands never make them and work
+//! without them; the approval channel makes them, because it may not take a request twice.
 
 use super::{Tables, nothing_more};
 
@@ -11,7 +12,7 @@ pub(super) const TABLES: Tables = Tables {
     current: "SELECT COALESCE(MAX(version), 0) FROM holdpoint_migrations",
     note: "INSERT INTO holdpoint_migrations (version, applied_at) VALUES (?, ?)",
     stamp: |now| now.to_rfc3339().into(),
-    steps: &[ENDINGS_GROUPS_SYNC],
+    steps: &[ENDINGS_GROUPS_SYNC, SIGNATURES],
     after: nothing_more,
 };
 
@@ -40,4 +41,21 @@ CREATE TABLE holdpoint_sync (
     times INTEGER NOT NULL
 );
 INSERT INTO holdpoint_sync (id, times) VALUES (1, 0);
+";
+
+const SIGNATURES: &str = "
+-- The signatures of requests that the approval channel took, while they could be sent again. Times are the requests'
+-- own, in Unix seconds.
+CREATE TABLE holdpoint_signatures (
+    signature BLOB PRIMARY KEY,
+    at        INTEGER NOT NULL
+) WITHOUT ROWID;
+-- What is too old.
+CREATE INDEX holdpoint_signatures_at ON holdpoint_signatures(at);
+-- One row: the newest time of a signature that is not remembered any more.
+CREATE TABLE holdpoint_signature_horizon (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    at INTEGER NOT NULL
+);
+INSERT INTO holdpoint_signature_horizon (id, at) VALUES (1, 0);
 ";

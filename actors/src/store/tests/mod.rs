@@ -7,6 +7,7 @@ mod guards;
 mod pages;
 mod restarts;
 mod schema;
+mod signatures;
 mod stored_forms;
 mod support;
 mod trouble;

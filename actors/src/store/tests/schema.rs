@@ -177,11 +177,18 @@ fn a_new_file_has_the_tables_of_the_specification() {
     let ours = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'holdpoint%' ORDER BY name";
     assert_eq!(
         rows(&db, ours),
-        ["holdpoint_endings", "holdpoint_groups", "holdpoint_migrations", "holdpoint_sync"]
+        [
+            "holdpoint_endings",
+            "holdpoint_groups",
+            "holdpoint_migrations",
+            "holdpoint_signature_horizon",
+            "holdpoint_signatures",
+            "holdpoint_sync"
+        ]
     );
     let tables =
         number(&db, "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'");
-    assert_eq!(usize::try_from(tables).unwrap(), EXPECTED.len() + 4);
+    assert_eq!(usize::try_from(tables).unwrap(), EXPECTED.len() + 6);
     assert_eq!(number(&db, "SELECT COUNT(*) FROM sqlite_schema WHERE type IN ('view', 'trigger')"), 0);
     assert_eq!(rows(&db, "SELECT version FROM schema_migrations"), ["1", "2", "3", "4", "5", "6"]);
     assert_eq!(rows(&db, "SELECT version FROM proxy_schema_migrations"), ["1", "2"]);
