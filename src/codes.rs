@@ -100,6 +100,7 @@ codes! {
 
     ServerDown => "server.down";
     ServerNothingRegistered => "server.nothing_registered";
+    ServeListen => "serve.listen";
     PinWrite => "pin.write";
     DoctorFailed => "doctor.failed";
     DemoFailed => "demo.failed";

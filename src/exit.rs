@@ -91,6 +91,7 @@ impl Exit {
             | Code::ConfigReach
             | Code::ServerDown
             | Code::ServerNothingRegistered
+            | Code::ServeListen
             | Code::PinWrite
             | Code::DoctorFailed
             | Code::DemoFailed

@@ -10,6 +10,9 @@
 
 mod error;
 mod local;
+mod text;
+#[cfg(feature = "webhook")]
+pub mod webhook;
 
 use async_trait::async_trait;
 use holdpoint_core::approval::Approval;

@@ -19,6 +19,7 @@ mod recheck;
 mod records;
 mod reject;
 mod runs;
+mod serve_approvals;
 mod servers;
 mod show;
 mod verify;
@@ -68,6 +69,7 @@ enum Command {
     Cancel(cancel::Args),
     Verify(verify::Args),
     Recheck(recheck::Args),
+    ServeApprovals(serve_approvals::Args),
     Export(export::Args),
     Doctor(doctor::Args),
     Explain(explain::Args),
@@ -151,6 +153,7 @@ impl Cli {
                 db.must_be_unnamed("recheck")?;
                 recheck::run(&args, ui)
             }
+            Command::ServeApprovals(args) => serve_approvals::run(&args, &db, ui),
             Command::Export(args) => export::run(&args, &db, ui),
             Command::Doctor(args) => doctor::run(&args, &db, ui),
             Command::Explain(args) => explain::run(&args, ui),

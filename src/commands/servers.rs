@@ -41,6 +41,7 @@ pub(super) fn of_owned(error: &OwnedError) -> CommandError {
         OwnedError::NotRegular(_)
         | OwnedError::Symlink(_)
         | OwnedError::Writable { .. }
+        | OwnedError::Readable { .. }
         | OwnedError::Foreign { .. } => Code::ConfigInsecure,
     };
     CommandError::new(code, error.to_string())
@@ -55,7 +56,9 @@ pub(super) fn of_serve(error: ServeError) -> CommandError {
                 OwnedError::Io { .. } | OwnedError::TooLong(_) => Code::StoreIo,
                 OwnedError::NotRegular(_) => Code::StoreNotRegular,
                 OwnedError::Symlink(_) => Code::StoreSymlink,
-                OwnedError::Writable { .. } | OwnedError::Foreign { .. } => Code::StoreInsecureMode,
+                OwnedError::Writable { .. } | OwnedError::Readable { .. } | OwnedError::Foreign { .. } => {
+                    Code::StoreInsecureMode
+                }
             };
             CommandError::new(code, text)
         }

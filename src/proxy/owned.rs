@@ -38,6 +38,16 @@ pub enum OwnedError {
         /// Its permission bits.
         mode: u32,
     },
+    /// Somebody else may read a file of secrets.
+    #[error(
+        "{path} has mode {mode:04o}, so that others can read the secrets in it: make it yours alone (chmod 600)"
+    )]
+    Readable {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// It is another user's.
     #[error("{path} belongs to user {owner}, not to you: use a file of your own")]
     Foreign {
@@ -57,12 +67,31 @@ pub enum OwnedError {
 /// # Errors
 /// What is wrong with it; every message names the file.
 pub fn read_owned(path: &Path) -> Result<Vec<u8>, OwnedError> {
+    read_checked(path, check_owned)
+}
+
+/// Reads a file of secrets as [`read_owned`] does, when nobody else can read it either.
+///
+/// # Errors
+/// As [`read_owned`].
+pub fn read_private(path: &Path) -> Result<Vec<u8>, OwnedError> {
+    read_checked(path, |path, metadata| {
+        check_owned(path, metadata)?;
+        let mode = metadata.mode() & 0o7777;
+        if mode & 0o077 == 0 { Ok(()) } else { Err(OwnedError::Readable { path: path.to_owned(), mode }) }
+    })
+}
+
+fn read_checked(
+    path: &Path,
+    check: impl FnOnce(&Path, &Metadata) -> Result<(), OwnedError>,
+) -> Result<Vec<u8>, OwnedError> {
     let io = |error| OwnedError::Io { path: path.to_owned(), error };
     // Without it, opening a pipe would wait for somebody to write into it.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(io)?;
     let metadata = file.metadata().map_err(io)?;
-    check_owned(path, &metadata)?;
+    check(path, &metadata)?;
     let mut bytes = Vec::new();
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(io)?;
     if u64::try_from(read).unwrap_or(u64::MAX) > FILE_BYTES_MAX {
@@ -128,6 +157,19 @@ mod tests {
                     "{text}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_file_of_secrets_is_read_only_when_nobody_else_can() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secrets");
+        fs::write(&path, "x").unwrap();
+        for (mode, fine) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o644, false)] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let read = read_private(&path);
+            assert_eq!(read.is_ok(), fine, "{mode:o}: {read:?}");
+            assert!(fine || read.unwrap_err().to_string().contains("chmod 600"));
         }
     }
 

@@ -4,7 +4,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+#[cfg(feature = "webhook")]
+mod checks;
+#[cfg(feature = "webhook")]
+mod client;
+#[cfg(feature = "webhook")]
+mod decisions;
+#[cfg(feature = "webhook")]
+mod example;
 mod local;
+mod serving;
 mod views;
 
 use std::path::PathBuf;

@@ -9,15 +9,8 @@ mod bench;
 #[path = "../../src/clock.rs"]
 #[expect(dead_code, reason = "the campaign's other half waits with it")]
 mod clock;
-// What the checker holds the canonical form to; it hashes with `sha2::Sha256`.
-#[path = "../../src/checker/canon.rs"]
-#[expect(dead_code, reason = "the checker's other half hashes with it")]
-mod canon;
-mod fuzz;
 mod model;
 mod replay;
-mod schedules;
-mod sequences;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -74,27 +67,6 @@ fn run(words: &Words) -> Result<Value, String> {
             Ok(
                 json!({"paths": walked.paths, "steps": walked.steps, "refused": walked.refused, "failed": walked.failed}),
             )
-        }
-        "sequences" => {
-            let made = sequences::make(words.seed, words.count)?;
-            Ok(json!({"sequences": made.sequences, "calls": made.calls, "failed": made.failed}))
-        }
-        "fuzz" => {
-            let mut told = json!({});
-            let mut failed = Vec::new();
-            // A panic is a failure, and says so through the line.
-            std::panic::set_hook(Box::new(|_| {}));
-            for target in fuzz::all() {
-                failed.extend(fuzz::feed(&target, words.seed, words.count));
-                told[target.name] = json!(words.count);
-            }
-            told["failed"] = json!(failed);
-            Ok(told)
-        }
-        "schedules" => {
-            let kept = schedules::keep(words.seed, words.count)?;
-            Ok(json!({"schedules": kept.schedules, "turns": kept.turns, "deaths": kept.deaths,
-                      "effects": kept.effects, "failed": kept.failed}))
         }
         other => Err(format!("{other}: no such layer")),
     }
