@@ -22,7 +22,7 @@ const HASH_BYTES_MAX: usize = 128;
 ///
 /// Prints the newest event's number and hash, and whether every event follows the one before it. Who can write the
 /// database can also recompute the chain, or cut its end off: keep the last checked number and hash in another place
-/// and pass them as --head the next time.
+/// and pass them the next time, as --head to check everything again, or as --since to check only what is new.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The first event to check [default: the first there is]
@@ -34,6 +34,9 @@ pub(super) struct Args {
     /// An event's number and hash, kept elsewhere; fails unless the chain reaches it with that hash
     #[arg(long, value_name = "SEQ:HASH")]
     head: Option<KeptHead>,
+    /// An event's number and hash, kept elsewhere and trusted: checks it and what came after it, and nothing before
+    #[arg(long, value_name = "SEQ:HASH", conflicts_with_all = ["from", "head"])]
+    since: Option<KeptHead>,
 }
 
 /// A head of the chain that was kept elsewhere.
@@ -67,11 +70,13 @@ struct Question {
 
 impl Question {
     fn of(args: &Args) -> Result<Question, CommandError> {
-        let (from, to) = (args.from.unwrap_or(0), args.to.unwrap_or(0));
+        // An event that still gives the trusted hash is the one that was checked then, with all that it follows.
+        let from = args.since.as_ref().map(|head| head.seq).or(args.from).unwrap_or(0);
+        let (to, kept) = (args.to.unwrap_or(0), args.since.as_ref().or(args.head.as_ref()));
         if from > 0 && to > 0 && to < from {
             return Err(CommandError::usage(format!("--to {to} is before --from {from}")));
         }
-        if let Some(head) = &args.head {
+        if let Some(head) = kept {
             if to > 0 && head.seq > to {
                 return Err(CommandError::usage(format!("the head's event {} is past --to {to}", head.seq)));
             }
@@ -83,7 +88,7 @@ impl Question {
                 return Err(CommandError::usage(message));
             }
         }
-        Ok(Question { from, to, kept: args.head.clone() })
+        Ok(Question { from, to, kept: kept.cloned() })
     }
 }
 
@@ -277,7 +282,11 @@ mod tests {
 
     fn args(from: i64, to: i64, head: &str) -> Args {
         let head = (!head.is_empty()).then(|| head.parse().unwrap());
-        Args { from: Some(from), to: Some(to), head }
+        Args { from: Some(from), to: Some(to), head, since: None }
+    }
+
+    fn since(head: &str, to: i64) -> Args {
+        Args { from: None, to: Some(to), head: None, since: Some(head.parse().unwrap()) }
     }
 
     fn finding(report: VerifyReport, reached: bool, found: Option<&str>) -> Finding {
@@ -305,6 +314,14 @@ mod tests {
         for (from, to, head) in [(0, 0, ""), (4, 4, ""), (0, 5, "5:ab"), (5, 0, "5:ab")] {
             assert!(Question::of(&args(from, to, head)).is_ok(), "{from} {to} {head}");
         }
+    }
+
+    #[test]
+    fn since_a_trusted_head_only_it_and_what_came_after_are_checked() {
+        let question = Question::of(&since("5:ab", 0)).unwrap();
+        let kept = KeptHead { seq: 5, hash: "ab".to_owned() };
+        assert_eq!((question.from, question.to, question.kept), (5, 0, Some(kept)));
+        assert_eq!(Question::of(&since("5:ab", 4)).unwrap_err().code, Code::Usage);
     }
 
     #[test]

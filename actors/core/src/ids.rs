@@ -105,12 +105,12 @@ pub fn hex_id(bytes: [u8; 16]) -> String {
 /// Writes bytes as lowercase hex, two digits each.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(DIGITS[usize::from(byte >> 4)].into());
-        text.push(DIGITS[usize::from(byte & 15)].into());
-    }
-    text
+    let digits =
+        bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    let mut text = Vec::with_capacity(bytes.len() * 2);
+    text.extend(digits);
+    // Digits are text.
+    String::from_utf8(text).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! what the reference stores. It never reads a clock: moments come in as arguments. The calendar is the proleptic
 //! Gregorian one without leap seconds.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -66,9 +66,9 @@ impl UnixNanos {
         let mut text = self.date_and_time();
         let fraction = self.0.rem_euclid(NANOS_PER_SECOND);
         if fraction != 0 {
-            let digits = format!("{fraction:09}");
             text.push('.');
-            text.push_str(digits.trim_end_matches('0'));
+            push_digits(&mut text, fraction, 9);
+            text.truncate(text.trim_end_matches('0').len());
         }
         text.push('Z');
         text
@@ -123,9 +123,21 @@ impl UnixNanos {
         let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
         // Room for the fraction and the `Z` too.
         let mut text = String::with_capacity(30);
-        let written = write!(text, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
-        debug_assert!(written.is_ok(), "writing into a String can't fail");
+        // By hand: a call's rows and events have some twenty times.
+        push_digits(&mut text, year, 4);
+        for (before, number) in [('-', month), ('-', day), ('T', hour), (':', minute), (':', second)] {
+            text.push(before);
+            push_digits(&mut text, number, 2);
+        }
         text
+    }
+}
+
+/// Adds the last `width` digits of a number that is not negative.
+fn push_digits(text: &mut String, number: i64, width: u32) {
+    for place in (0..width).rev() {
+        let digit = number / 10_i64.pow(place) % 10;
+        text.push(char::from(b'0' + digit.unsigned_abs() as u8));
     }
 }
 

@@ -230,6 +230,23 @@ fn a_tail_that_was_cut_off_shows_only_against_a_kept_head() {
 }
 
 #[test]
+fn since_a_trusted_head_only_what_is_new_is_checked() {
+    let record = Record::waiting(pay());
+    let event = |seq: i64| {
+        let checked = record.json(&format!("verify --to {seq}"));
+        format!("{seq}:{}", checked["hash"].as_str().unwrap())
+    };
+    let (second, fourth) = (event(2), event(4));
+    record.tamper("UPDATE events SET payload_json = '{\"x\":1}' WHERE seq = 2");
+    assert_eq!(record.run("verify").code(), "chain.broken");
+    let verified = record.json(&format!("verify --since {fourth}"));
+    assert_eq!((&verified["from"], &verified["kept_head"]["matches"]), (&4.into(), &true.into()));
+    assert_eq!(record.run(&format!("verify --since {second}")).code(), "chain.broken");
+    assert_eq!(record.run("verify --since 4:ab").code(), "chain.head_mismatch");
+    assert_eq!(record.run(&format!("verify --since {fourth} --from 1")).status, 2);
+}
+
+#[test]
 fn the_database_comes_from_the_flag_else_from_the_environment() {
     let record = Record::waiting(pay());
     let path = record.path.to_str().unwrap();

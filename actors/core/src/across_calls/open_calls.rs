@@ -58,7 +58,10 @@ pub enum OpenState {
 #[derive(Debug, Default)]
 pub struct OpenCalls {
     calls: HashMap<RunId, OpenCall>,
-    by_key: HashMap<RequestKey, Vec<RunId>>,
+    /// The runs of each request.
+    by_key: BTreeSet<(RequestKey, RunId)>,
+    /// The names of tools, each kept once.
+    tools: BTreeSet<Arc<str>>,
     /// Finished with an unknown outcome, by tool and age.
     doubts: BTreeSet<(Arc<str>, i64, RunId)>,
     /// Waiting on a question about an unknown outcome, by tool and age.
@@ -99,8 +102,12 @@ impl OpenCalls {
     }
 
     /// Takes a row as it stands now, in place of what was known of its run.
-    pub fn put(&mut self, call: OpenCall) {
+    pub fn put(&mut self, mut call: OpenCall) {
         self.remove(&call.run);
+        match self.tools.get(&call.tool) {
+            Some(known) => call.tool = Arc::clone(known),
+            None => drop(self.tools.insert(Arc::clone(&call.tool))),
+        }
         let (tool, id, run) = (Arc::clone(&call.tool), call.id, call.run.clone());
         match &call.state {
             OpenState::Absent => {}
@@ -123,34 +130,24 @@ impl OpenCalls {
                 }
             }
         }
-        self.by_key.entry(call.key.clone()).or_default().push(call.run.clone());
+        self.by_key.insert((call.key.clone(), call.run.clone()));
         self.calls.insert(call.run.clone(), call);
     }
 
     /// Drops what is finished of the request and older than the row `id`, whose run made an attempt: it has answered
     /// every earlier one, for good.
     pub fn supersede(&mut self, key: &RequestKey, id: i64) {
-        let runs = self.by_key.get(key).cloned().unwrap_or_default();
-        for run in runs {
-            let is_older = self
-                .calls
-                .get(&run)
-                .is_some_and(|call| call.id < id && matches!(call.state, OpenState::Finished { .. }));
-            if is_older {
-                self.remove(&run);
-            }
+        let is_older = |call: &&OpenCall| call.id < id && matches!(call.state, OpenState::Finished { .. });
+        let older: Vec<_> = self.of_key(key).filter(is_older).map(|call| call.run.clone()).collect();
+        for run in older {
+            self.remove(&run);
         }
     }
 
     /// Drops the row of `run`.
     pub fn remove(&mut self, run: &RunId) {
         let Some(call) = self.calls.remove(run) else { return };
-        if let Some(runs) = self.by_key.get_mut(&call.key) {
-            runs.retain(|other| other != run);
-            if runs.is_empty() {
-                self.by_key.remove(&call.key);
-            }
-        }
+        self.by_key.remove(&(call.key.clone(), call.run.clone()));
         let (tool, id, run) = (Arc::clone(&call.tool), call.id, call.run.clone());
         match &call.state {
             OpenState::Absent => {}
@@ -205,6 +202,14 @@ impl OpenCalls {
             .filter(|call| Some(&call.key) != asked.key.as_ref())
     }
 
+    fn of_key<'a>(&'a self, key: &'a RequestKey) -> impl Iterator<Item = &'a OpenCall> {
+        let first = (key.clone(), RunId::from(""));
+        self.by_key
+            .range(first..)
+            .take_while(move |(of, _)| of == key)
+            .filter_map(|(_, run)| self.calls.get(run))
+    }
+
     fn oldest_interruption(&self, asked: &Asked, tool: &Arc<str>) -> Option<(i64, Obstacle)> {
         self.of_tool(&self.interruptions, asked, tool).find_map(|call| {
             let OpenState::Waiting { approval: Some(asking) } = &call.state else { return None };
@@ -237,17 +242,14 @@ impl OpenCalls {
             let OpenState::Finished { attempt: Some(attempt), by_person: false, .. } = &call.state else {
                 return None;
             };
-            let runs = self.by_key.get(&call.key)?;
-            let answered =
-                runs.iter().filter_map(|run| self.calls.get(run)).any(|other| match &other.state {
-                    // Something about it is going on, and is an obstacle of its own if it must be.
-                    OpenState::Running { .. } | OpenState::Waiting { .. } => true,
-                    OpenState::Absent => false,
-                    OpenState::Finished { outcome, .. } => {
-                        other.id > call.id
-                            && matches!(outcome, AttemptOutcome::Known | AttemptOutcome::Unknown)
-                    }
-                });
+            let answered = self.of_key(&call.key).any(|other| match &other.state {
+                // Something about it is going on, and is an obstacle of its own if it must be.
+                OpenState::Running { .. } | OpenState::Waiting { .. } => true,
+                OpenState::Absent => false,
+                OpenState::Finished { outcome, .. } => {
+                    other.id > call.id && matches!(outcome, AttemptOutcome::Known | AttemptOutcome::Unknown)
+                }
+            });
             (!answered).then(|| Unresolved {
                 run: call.run.clone(),
                 key: call.key.clone(),

@@ -177,8 +177,8 @@ async fn altered_deleted_and_long_events_are_found_where_they_stand() {
         bench.intent(begun(&format!("r{i}"), Durability::Written)).await;
     }
     let db = bench.other();
-    // Longer than a page brings, longer than a chunk, and not UTF-8: hashed as the bytes that they are.
-    db.execute("UPDATE events SET payload_json = CAST(zeroblob(200000) AS TEXT) WHERE seq = 150", [])
+    // Longer than what is held whole, longer than a chunk, and not UTF-8: hashed as the bytes that they are.
+    db.execute("UPDATE events SET payload_json = CAST(zeroblob(2000000) AS TEXT) WHERE seq = 150", [])
         .unwrap();
     let verify = |from, to| bench.client.read(move |reader| reader.verify(from, to));
     let report = verify(0, 149).await.unwrap();
