@@ -165,12 +165,16 @@ impl Cli {
 
 /// Runs a future to its end, on a runtime of its own.
 fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
-    Ok(runtime()?.block_on(future))
+    Ok(runtime(None)?.block_on(future))
 }
 
-/// A runtime with a thread for each core.
-fn runtime() -> Result<tokio::runtime::Runtime, CommandError> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|problem| {
+/// A runtime with so many threads, or one for each core.
+fn runtime(threads: Option<usize>) -> Result<tokio::runtime::Runtime, CommandError> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = threads {
+        builder.worker_threads(threads);
+    }
+    builder.enable_all().build().map_err(|problem| {
         CommandError::new(Code::Internal, format!("failed to start the threads that wait: {problem}"))
     })
 }

@@ -3,12 +3,14 @@
 //! Owns the process's side of it: the two streams, the signals that end it, and the exit status. Nothing but protocol
 //! is written to stdout; what an operator should read goes to stderr.
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdpoint::codes::Code;
 use holdpoint::proxy::journal::StderrJournal;
 use holdpoint::proxy::serve::{Opened, Prepared, ServeError, Served};
+use holdpoint::proxy::streams;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -29,9 +31,12 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), CommandError> {
     let config = servers::load(&args.config)?;
     let prepared = Prepared::check(config).map_err(servers::of_serve)?;
-    let runtime = runtime()?;
-    let served = runtime.block_on(serve(prepared));
-    // A read from stdin can't be called back: its thread ends with the process.
+    // One thread: a second is woken for every message and finds nothing to do. What takes long, or may block, has
+    // threads of its own. The main thread only waits, so that what a message wakes is where it was read.
+    let runtime = runtime(Some(1))?;
+    let served = runtime.block_on(runtime.spawn(serve(prepared)));
+    let served = served.unwrap_or_else(|died| resume_unwind(died.into_panic()));
+    // A read from a stdin that is no pipe can't be called back: its thread ends with the process.
     runtime.shutdown_background();
     match served.map_err(servers::of_serve)? {
         Served::Ended => Ok(()),
@@ -52,7 +57,7 @@ async fn serve(prepared: Prepared) -> Result<Served, ServeError> {
     let (ask, stop) = watch::channel(false);
     let signals = tokio::spawn(until_signalled(ask));
     let opened = Opened::open(prepared, Arc::new(StderrJournal)).await?;
-    let served = opened.serve(tokio::io::stdin(), tokio::io::stdout(), stop).await;
+    let served = opened.serve(streams::input(), streams::output(), stop).await;
     signals.abort();
     Ok(served)
 }

@@ -105,18 +105,24 @@ impl Call {
         let key = request_key(&self.tool.upstream.name, Some(&self.args));
         let mut overtaken = 0;
         let mut rounds = 0;
+        // A request that is new here is taken for one that the record does not know either: the writer, which looks
+        // again before it lets anything begin, says so when it does. A guess costs a look less, or a decision more.
+        let mut guessing = key.as_ref().is_none_or(|key| self.desk.is_first(key));
         // The other requests are left to the writer, which knows them, until it has seen something in the way.
         let mut depth = Depth::Own;
         loop {
             let asked = self.desk.asked(&self.tool, key.clone());
-            let next = match self.desk.view(&asked, depth).await {
+            let seen = if guessing { Ok(Seen::default()) } else { self.desk.view(&asked, depth).await };
+            let next = match seen {
                 Ok(seen) => self.follow(asked, seen).await,
                 Err(unavailable) => unavailable.into(),
             };
+            let guessed = std::mem::take(&mut guessing);
             rounds += 1;
             match next {
                 Next::Tell(told) => return told,
                 Next::Again if rounds < ROUNDS_MAX => {}
+                Next::Overtaken if guessed => {}
                 Next::Overtaken if overtaken < TRIES_MAX => {
                     overtaken += 1;
                     depth = Depth::Session;

@@ -104,6 +104,11 @@ impl Policy for GatePolicy {
     fn id(&self) -> Option<String> {
         Some(self.id.clone())
     }
+
+    /// A pure function of what it is shown, and at times a look at the record, which is awaited.
+    fn never_blocks(&self) -> bool {
+        true
+    }
 }
 
 /// The step that is being decided, which a policy is not shown, as an attempt.

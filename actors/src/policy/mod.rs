@@ -1,14 +1,16 @@
 //! `PolicyEvaluator`: asks the policy, and fails closed.
 //!
 //! Owns the policy. A panic, an error or an overrun is a policy error and nothing runs. An evaluation runs on a
-//! blocking thread under a permit that it keeps until it ends, so a policy that hangs costs permits, never the runtime.
-//! Sessions ask it; it asks nobody.
+//! blocking thread under a permit that it keeps until it ends, so a policy that hangs costs permits, never the runtime;
+//! a policy that says that it never blocks is evaluated on the runtime, without the way there and back. Sessions ask
+//! it; it asks nobody.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use holdpoint_core::policy::{PolicyDecision, PolicyView, default_decision};
 use holdpoint_core::tool::ToolRequest;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -34,6 +36,12 @@ pub trait Policy: Send + Sync + 'static {
     async fn evaluate(&self, request: &ToolRequest, view: &PolicyView)
     -> Result<PolicyDecision, PolicyError>;
 
+    /// Whether an evaluation never holds its thread up: it computes for less than a millisecond, and what it waits for,
+    /// it awaits. Such a policy is evaluated on the runtime; any other on a thread that may block.
+    fn never_blocks(&self) -> bool {
+        false
+    }
+
     /// Names the policy, so that a recorded decision says which one made it. Read once; at most 256 printable bytes.
     fn id(&self) -> Option<String> {
         None
@@ -57,6 +65,10 @@ impl Policy for DefaultPolicy {
         _view: &PolicyView,
     ) -> Result<PolicyDecision, PolicyError> {
         Ok(default_decision(request))
+    }
+
+    fn never_blocks(&self) -> bool {
+        true
     }
 }
 
@@ -164,17 +176,29 @@ async fn evaluate(arguments: Arguments, question: Question) {
     if reply.is_closed() {
         return;
     }
-    let runtime = tokio::runtime::Handle::current();
     let policy = arguments.policy;
-    let evaluation = tokio::task::spawn_blocking(move || {
+    let evaluated = if policy.never_blocks() {
         let _permit = permit;
-        let evaluate = || runtime.block_on(policy.evaluate(&request, &view));
-        std::panic::catch_unwind(AssertUnwindSafe(evaluate))
-    });
-    let decision = match evaluation.await {
-        Ok(Ok(decision)) => decision,
-        Ok(Err(panic)) => Err(PolicyError(format!("panic: {}", crate::panic_text(&*panic)))),
-        Err(_) => Err(PolicyError("the evaluation was cut off".to_owned())),
+        Ok(contained(&*policy, &request, &view).await)
+    } else {
+        let runtime = tokio::runtime::Handle::current();
+        let evaluation = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            runtime.block_on(contained(&*policy, &request, &view))
+        });
+        evaluation.await
     };
-    crate::answer(reply, decision);
+    let cut_off = |_| Err(PolicyError("the evaluation was cut off".to_owned()));
+    crate::answer(reply, evaluated.unwrap_or_else(cut_off));
+}
+
+/// Evaluates; a panic there is an error like any other.
+async fn contained(
+    policy: &dyn Policy,
+    request: &ToolRequest,
+    view: &PolicyView,
+) -> Result<PolicyDecision, PolicyError> {
+    // Already the call that makes the future may panic.
+    let evaluate = AssertUnwindSafe(async { policy.evaluate(request, view).await }).catch_unwind();
+    evaluate.await.unwrap_or_else(|panic| Err(PolicyError(format!("panic: {}", crate::panic_text(&*panic)))))
 }

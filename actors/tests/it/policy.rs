@@ -49,10 +49,14 @@ async fn a_policy_that_fails_ends_the_run_and_nothing_runs() {
             true,
         ),
     ];
-    for (answer, detail, answered) in cases {
+    // The same on a thread that may block and on the runtime.
+    for ((answer, detail, answered), inline) in
+        cases.into_iter().flat_map(|case| [(case, false), (case, true)])
+    {
         let bench = Bench::new();
         let tools = tools();
         let rules = Rules::named(Some("rules-v1"), move |_, _| answer());
+        rules.blocks_never(inline);
         let process = bench.process(&tools, rules).await;
         let session = process.begin().await;
         let run = ended(propose(&session, call("read", "{}")).await.1);

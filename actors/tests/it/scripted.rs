@@ -1,5 +1,6 @@
 //! Tools and policies that do what a test wrote.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -148,6 +149,7 @@ type Rule = dyn Fn(&ToolRequest, &PolicyView) -> Result<PolicyDecision, PolicyEr
 pub(crate) struct Rules {
     rule: Mutex<Box<Rule>>,
     id: Option<String>,
+    never_blocks: AtomicBool,
     asked: Mutex<Vec<(ToolRequest, PolicyView)>>,
 }
 
@@ -165,6 +167,7 @@ impl Rules {
         Arc::new(Rules {
             rule: Mutex::new(Box::new(rule)),
             id: id.map(str::to_owned),
+            never_blocks: AtomicBool::default(),
             asked: Mutex::default(),
         })
     }
@@ -174,6 +177,11 @@ impl Rules {
         rule: impl Fn(&ToolRequest, &PolicyView) -> Result<PolicyDecision, PolicyError> + Send + 'static,
     ) {
         *self.rule.lock().unwrap() = Box::new(rule);
+    }
+
+    /// Says of itself from now on whether it never blocks.
+    pub(crate) fn blocks_never(&self, never: bool) {
+        self.never_blocks.store(never, Ordering::Release);
     }
 
     /// What it was asked, in order.
@@ -197,6 +205,10 @@ impl Policy for Rules {
 
     fn id(&self) -> Option<String> {
         self.id.clone()
+    }
+
+    fn never_blocks(&self) -> bool {
+        self.never_blocks.load(Ordering::Acquire)
     }
 }
 

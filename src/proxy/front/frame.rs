@@ -26,8 +26,10 @@ pub(super) enum Line {
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     input: R,
-    chunk: Vec<u8>,
+    /// What was read last: its bytes from `at` to `end` are not cut yet.
+    chunk: Box<[u8]>,
     at: usize,
+    end: usize,
     line: Vec<u8>,
     skeleton: Option<Skeleton>,
     max: usize,
@@ -40,7 +42,15 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
     }
 
     fn bounded(input: R, max: usize) -> Lines<R> {
-        Lines { input, chunk: Vec::new(), at: 0, line: Vec::new(), skeleton: None, max }
+        Lines {
+            input,
+            chunk: vec![0; CHUNK_BYTES].into(),
+            at: 0,
+            end: 0,
+            line: Vec::new(),
+            skeleton: None,
+            max,
+        }
     }
 
     /// The next line that is not empty; `None` at the end of the input, whose last line may lack its end. It may be
@@ -50,7 +60,7 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
     /// The input can't be read.
     pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
-            let rest = &self.chunk[self.at..];
+            let rest = &self.chunk[self.at..self.end];
             let end = rest.iter().position(|byte| *byte == b'\n');
             let piece = &rest[..end.unwrap_or(rest.len())];
             match &mut self.skeleton {
@@ -64,19 +74,16 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
                 }
                 None => self.line.extend_from_slice(piece),
             }
-            self.at = end.map_or(self.chunk.len(), |end| self.at + end + 1);
+            self.at = end.map_or(self.end, |end| self.at + end + 1);
             if end.is_some() {
                 if let Some(line) = self.finish() {
                     return Ok(Some(line));
                 }
                 continue;
             }
-            self.chunk.resize(CHUNK_BYTES, 0);
-            self.at = CHUNK_BYTES;
-            let read = self.input.read(&mut self.chunk).await?;
-            self.chunk.truncate(read);
-            self.at = 0;
-            if read == 0 {
+            (self.at, self.end) = (0, 0);
+            self.end = self.input.read(&mut self.chunk).await?;
+            if self.end == 0 {
                 return Ok(self.finish());
             }
         }
