@@ -1,7 +1,7 @@
 //! The whole table in one run: what a call costs direct, through Holdpoint and through others, and what grows.
 //!
-//! `cargo bench --bench call_path` writes `docs/performance.md`; `-- --peers` installs other proxies to measure beside, and
-//! `-- --quick` is a short run that only prints. The same program is the server behind every arm (`--serve-echo`).
+//! `cargo bench --bench call_path` writes `docs/performance.md`; `-- --peers` installs other proxies to measure beside,
+//! `-- --quick` is a short run that only prints, and `-- --only PART` prints one part alone. The same program is the server behind every arm (`--serve-echo`).
 
 mod calls;
 mod echo;
@@ -82,6 +82,9 @@ impl Size {
     }
 }
 
+/// A part of the table: its name, and what measures it.
+type Part<'a> = (&'static str, Box<dyn FnOnce(&Size) -> Outcome<Section> + 'a>);
+
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let says = |word: &str| words.iter().any(|given| given == word);
@@ -97,20 +100,25 @@ fn main() -> Outcome<()> {
         "the reference and its proxy: the Go module proxy did not have the module when this was written"
             .to_owned(),
     ];
+    let only = words.iter().position(|word| word == "--only").and_then(|at| words.get(at + 1));
     let mut peers = peers::start(says("--peers"), &mut left_out);
+    let parts: [Part<'_>; 6] = [
+        ("one caller", Box::new(|size| calls::one_caller(size, &mut peers))),
+        ("many callers", Box::new(calls::many_callers)),
+        ("a large record", Box::new(growth::large_record)),
+        ("many open calls", Box::new(growth::open_calls)),
+        ("start, memory, wake-up", Box::new(growth::start_and_wake)),
+        ("a step of the library", Box::new(library::steps)),
+    ];
     let mut sections = Vec::new();
-    let mut add = |name: &str, section: Outcome<Section>| match section {
-        Ok(section) => sections.push(section),
-        Err(error) => left_out.push(format!("{name}: {error}")),
-    };
-    add("one caller", calls::one_caller(&size, &mut peers));
-    add("many callers", calls::many_callers(&size));
-    add("a large record", growth::large_record(&size));
-    add("many open calls", growth::open_calls(&size));
-    add("start, memory, wake-up", growth::start_and_wake(&size));
-    add("a step of the library", library::steps(&size));
+    for (name, measure) in parts.into_iter().filter(|(name, _)| only.is_none_or(|only| only == name)) {
+        match measure(&size) {
+            Ok(section) => sections.push(section),
+            Err(error) => left_out.push(format!("{name}: {error}")),
+        }
+    }
     let flag = if says("--peers") { " -- --peers" } else { "" };
     let page = report::page(&sections, &format!("cargo bench --bench call_path{flag}"), &left_out)?;
     std::io::stdout().write_all(page.as_bytes())?;
-    if quick { Ok(()) } else { report::save(&page) }
+    if quick || only.is_some() { Ok(()) } else { report::save(&page) }
 }

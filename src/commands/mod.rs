@@ -165,16 +165,21 @@ impl Cli {
 
 /// Runs a future to its end, on a runtime of its own.
 fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
-    Ok(runtime(None)?.block_on(future))
+    Ok(runtime()?.block_on(future))
 }
 
-/// A runtime with so many threads, or one for each core.
-fn runtime(threads: Option<usize>) -> Result<tokio::runtime::Runtime, CommandError> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if let Some(threads) = threads {
-        builder.worker_threads(threads);
-    }
-    builder.enable_all().build().map_err(|problem| {
+/// A runtime with a thread for each core.
+fn runtime() -> Result<tokio::runtime::Runtime, CommandError> {
+    built(&mut tokio::runtime::Builder::new_multi_thread())
+}
+
+/// A runtime with one thread.
+fn runtime_of_one_thread() -> Result<tokio::runtime::Runtime, CommandError> {
+    built(tokio::runtime::Builder::new_multi_thread().worker_threads(1))
+}
+
+fn built(runtime: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, CommandError> {
+    runtime.enable_all().build().map_err(|problem| {
         CommandError::new(Code::Internal, format!("failed to start the threads that wait: {problem}"))
     })
 }

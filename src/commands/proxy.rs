@@ -14,7 +14,7 @@ use holdpoint::proxy::streams;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::{runtime, servers};
+use super::{runtime_of_one_thread, servers};
 use crate::error::CommandError;
 
 /// Serve over stdio as an MCP server, in front of the configured servers
@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandError> {
     let prepared = Prepared::check(config).map_err(servers::of_serve)?;
     // One thread: a second is woken for every message and finds nothing to do. What takes long, or may block, has
     // threads of its own. The main thread only waits, so that what a message wakes is where it was read.
-    let runtime = runtime(Some(1))?;
+    let runtime = runtime_of_one_thread()?;
     let served = runtime.block_on(runtime.spawn(serve(prepared)));
     let served = served.unwrap_or_else(|died| resume_unwind(died.into_panic()));
     // A read from a stdin that is no pipe can't be called back: its thread ends with the process.

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +16,7 @@ use holdpoint_actors::faults::process::{self, Broken};
 use holdpoint_actors::session::{Attached, Gate, GateError, GateSpec, Observer, Pace, SessionError};
 use holdpoint_actors::store::{Depth, Lane, ReadError, Reader, Seen};
 use holdpoint_actors::tree::Tree;
-use holdpoint_core::across_calls::{Asked, IndexWrite, OpenState, Upstreams};
+use holdpoint_core::across_calls::{Asked, IndexWrite, Upstreams};
 use holdpoint_core::attempt::Upstream;
 use holdpoint_core::event::{Event, EventKind};
 use holdpoint_core::ids::{RequestKey, RunId, SessionName};
@@ -33,13 +33,17 @@ use super::call::{Call, Told, finish_recovered};
 use super::front::{CallAnswer, Calls, HostCall, ListError};
 use super::gated::{GatePolicy, GateReconcile, Reruns};
 use super::journal::{self, Journal};
+use super::met::Met;
 use super::policy::ProxyPolicy;
 use super::status;
 
 /// How long after a lease's end it is looked at again: the clocks of two processes need not agree to the microsecond.
 const LEASE_MARGIN: Duration = Duration::from_millis(50);
 
-/// Runs that are recovered at one time. They share the door with calls, which find places left.
+/// Runs that are recovered in one transaction: each is some fifteen kibibytes until then.
+const TOGETHER_MAX: usize = 2_048;
+
+/// Recovered runs that are ended at one time. They share the door with calls, which find places left.
 const RECOVERING_MAX: usize = 128;
 
 /// What a desk is made of.
@@ -86,6 +90,7 @@ pub(super) struct Desk {
     offered: HashMap<String, Arc<Offered>>,
     upstreams: Arc<Upstreams>,
     stopping: watch::Sender<bool>,
+    met: Mutex<Met>,
 }
 
 impl fmt::Debug for Desk {
@@ -147,6 +152,7 @@ impl Desk {
             order,
             upstreams: Arc::new(upstreams),
             stopping: watch::channel(false).0,
+            met: Mutex::default(),
         }))
     }
 
@@ -164,6 +170,11 @@ impl Desk {
             now: self.gate.now(),
             wall: wall(),
         }
+    }
+
+    /// Whether this process meets the request for the first time, as far as it remembers.
+    pub(super) fn is_first(&self, key: &RequestKey) -> bool {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).is_first(key)
     }
 
     /// What the rules are shown of a call.
@@ -226,7 +237,13 @@ impl Desk {
     /// Why it could not be taken over; somebody else may hold it.
     pub(super) async fn recover(&self, run: &RunId) -> Result<(), SessionError> {
         process::reach("recover.before");
-        match self.gate.attach_with(run.clone(), Pace::Effects).await? {
+        let attached = self.gate.attach_with(run.clone(), Pace::Effects).await?;
+        self.settle_recovered(run, attached).await
+    }
+
+    /// Ends what is left of a run that was taken over.
+    async fn settle_recovered(&self, run: &RunId, attached: Attached) -> Result<(), SessionError> {
+        match attached {
             Attached::Pending(_, _) => {
                 self.journal.line(&format!(
                     "run {run}: a call was cut off while it executed; its outcome is unknown"
@@ -254,7 +271,7 @@ impl Desk {
             };
             let now = wall();
             let (abandoned, held): (Vec<_>, Vec<_>) = still.into_iter().partition(|(_, until)| *until <= now);
-            self.recover_together(abandoned.into_iter().map(|(run, _)| run)).await;
+            self.recover_together(&abandoned.into_iter().map(|(run, _)| run).collect::<Vec<_>>()).await;
             let Some(next) = held.iter().map(|(_, until)| *until).min() else { return };
             waited_for = Some(held.into_iter().map(|(run, _)| run).collect());
             let millis = u64::try_from(next.millis_since(now)).unwrap_or(0);
@@ -265,38 +282,41 @@ impl Desk {
         }
     }
 
-    /// Recovers many runs side by side, so that they share the writer's transactions.
-    async fn recover_together(self: &Arc<Self>, runs: impl Iterator<Item = RunId>) {
-        let mut recovering = JoinSet::new();
-        for run in runs {
-            if recovering.len() >= RECOVERING_MAX {
-                recovering.join_next().await;
+    /// Recovers many runs, so many in one transaction. Those that hold nothing to execute are then ended, side by side.
+    async fn recover_together(self: &Arc<Self>, runs: &[RunId]) {
+        for some in runs.chunks(TOGETHER_MAX) {
+            process::reach("recover.before");
+            self.recover_some(some.to_vec()).await;
+        }
+    }
+
+    async fn recover_some(self: &Arc<Self>, runs: Vec<RunId>) {
+        let mut ending = JoinSet::new();
+        for (run, attached) in self.gate.recover(runs).await {
+            if ending.len() >= RECOVERING_MAX {
+                ending.join_next().await;
             }
             let desk = Arc::clone(self);
-            recovering.spawn(async move {
-                if let Err(error) = desk.recover(&run).await {
+            ending.spawn(async move {
+                let recovered = match attached {
+                    Ok(attached) => desk.settle_recovered(&run, attached).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = recovered {
                     tracing::warn!(%run, %error, "a run that was left behind was not recovered; its next call does it");
                 }
             });
         }
-        while recovering.join_next().await.is_some() {}
+        while ending.join_next().await.is_some() {}
     }
 
     /// The session's running calls of tools that are offered, and until when each is held.
     async fn running(&self) -> Result<Vec<(RunId, UnixNanos)>, Unavailable> {
         let (session, tools, now) = (self.session.clone(), Arc::clone(&self.upstreams), self.gate.now());
-        let (calls, settles) = self.read(move |reader| reader.open_calls(&session, &tools, now)).await?;
+        let (calls, settles) = self.read(move |reader| reader.running_calls(&session, &tools, now)).await?;
         self.settle(settles);
-        let running =
-            calls.iter().filter(|call| self.offered.contains_key(&*call.tool)).filter_map(|call| match &call
-                .state
-            {
-                OpenState::Running { until } => {
-                    Some((call.run.clone(), until.unwrap_or(UnixNanos::from_nanos(i64::MIN))))
-                }
-                OpenState::Absent | OpenState::Waiting { .. } | OpenState::Finished { .. } => None,
-            });
-        Ok(running.collect())
+        let offered = calls.into_iter().filter(|call| self.offered.contains_key(&call.tool));
+        Ok(offered.map(|call| (call.run, call.until.unwrap_or(UnixNanos::from_nanos(i64::MIN)))).collect())
     }
 
     async fn status(&self, arguments: Option<&[u8]>) -> Answer {

@@ -27,8 +27,9 @@ use super::commit::Stop;
 use super::handle::{OpenStep, Opened, Session};
 use super::registry::Registered;
 use super::story::{Core, busy};
-use super::{Attached, Pace, Reconcile, Reconciliation, SessionError, Shared, Verdict};
+use super::{Attached, Claim, Pace, Reconcile, Reconciliation, SessionError, Shared, Verdict};
 use crate::faults::process::{self, Broken};
+use crate::store::{ReadError, Reader};
 
 /// What attaching found, before it is given to the caller with its session.
 #[derive(Debug)]
@@ -56,10 +57,21 @@ impl Found {
     }
 }
 
+/// What follows for a run that was taken over, as it is drafted.
+#[derive(Debug)]
+pub(super) enum Drafted {
+    /// It goes on.
+    Open,
+    /// It waits for a person.
+    Pending(Arc<Approval>),
+    /// It is over.
+    Ended,
+}
+
 /// The rows of a run, read in one go.
-struct Rows {
-    run: Run,
-    lease: Option<Lease>,
+pub(super) struct Rows {
+    pub(super) run: Run,
+    pub(super) lease: Option<Lease>,
     steps: Vec<Arc<Step>>,
     approvals: Vec<Arc<Approval>>,
     endings: HashMap<StepId, Ending>,
@@ -74,10 +86,8 @@ impl Core {
     ) -> Result<(Core, Found), SessionError> {
         let claim = shared.claim(&id).ok_or_else(|| busy(&id))?;
         let rows = read_rows(&shared, &id).await?;
-        let (status, lease) = (rows.run.status, rows.lease);
-        let ledger = Ledger::of(shared.terms(), rows.run, rows.steps, rows.approvals);
-        let mut core = Core::new(shared, ledger, pace, claim);
-        core.endings = rows.endings;
+        let (status, lease) = (rows.run.status, rows.lease.clone());
+        let mut core = Core::over(shared, rows, pace, claim);
         let found = match status {
             RunStatus::WaitingForApproval => core.collect().await,
             RunStatus::Running | RunStatus::Interrupted => core.take_over(lease, gone).await,
@@ -93,6 +103,14 @@ impl Core {
                 Ok((core, Found::Ended(run)))
             }
         }
+    }
+
+    /// A session on a run that is in the record.
+    pub(super) fn over(shared: Arc<Shared>, rows: Rows, pace: Pace, claim: Claim) -> Core {
+        let ledger = Ledger::of(shared.terms(), rows.run, rows.steps, rows.approvals);
+        let mut core = Core::new(shared, ledger, pace, claim);
+        core.endings = rows.endings;
+        core
     }
 
     /// Collects a grant: everything that could have changed since it was given is checked again.
@@ -197,6 +215,33 @@ impl Core {
 
     /// Takes over a run that nobody holds any more (T8), and says what follows from what is known (T9).
     async fn take_over(&mut self, lease: Option<Lease>, gone: Option<LeaseOwner>) -> Result<Found, Stop> {
+        let damage = self.ledger.damage();
+        let cut_off = recovery::cut_off(self.ledger.steps());
+        let now = self.draft_take_over(lease, gone)?;
+        if self.pace == Pace::EveryState || damage.is_some() {
+            self.commit_outcome(Durability::Synced).await?;
+        }
+        if let Some(damage) = damage {
+            let owner = self.ledger.terms().owner.clone();
+            let run = self.fail_internal(Guard::Held { owner, live: false }, &damage).await?;
+            return Ok(Found::Ended(run));
+        }
+        let drafted = self.draft_what_follows(cut_off, now).await?;
+        match drafted {
+            Drafted::Open if self.pace == Pace::Effects => {}
+            Drafted::Open | Drafted::Pending(_) | Drafted::Ended => {
+                self.commit_outcome(Durability::Synced).await?;
+            }
+        }
+        Ok(self.found(drafted))
+    }
+
+    /// Drafts that the run is taken over, and says when that was.
+    pub(super) fn draft_take_over(
+        &mut self,
+        lease: Option<Lease>,
+        gone: Option<LeaseOwner>,
+    ) -> Result<UnixNanos, SessionError> {
         let held = |lease: &&Lease| {
             let is_live = lease.is_live(self.shared.tree.wall.now()) && !process::is(Broken::LiveTakenOver);
             Some(&lease.owner) != gone.as_ref() && is_live
@@ -206,33 +251,43 @@ impl Core {
                 run: self.run_id(),
                 owner: lease.owner.clone(),
                 expires_at: lease.expires_at,
-            }
-            .into());
+            });
         }
         let now = self.shared.clock.now();
-        let damage = self.ledger.damage();
-        let cut_off = recovery::cut_off(self.ledger.steps());
         self.ledger.take_over(lease, gone, now).map_err(|e| self.illegal(e))?;
-        if self.pace == Pace::EveryState || damage.is_some() {
-            self.commit_outcome(Durability::Synced).await?;
-        }
-        if let Some(damage) = damage {
-            let owner = self.ledger.terms().owner.clone();
-            let run = self.fail_internal(Guard::Held { owner, live: false }, &damage).await?;
-            return Ok(Found::Ended(run));
-        }
+        Ok(now)
+    }
+
+    /// Drafts what follows for a run whose taking over is drafted.
+    pub(super) async fn draft_what_follows(
+        &mut self,
+        cut_off: Option<CutOff>,
+        now: UnixNanos,
+    ) -> Result<Drafted, SessionError> {
         let reconciled = match self.shared.reconcile.clone() {
             Some(reconcile) => match contained(&*reconcile, self.ledger.view()).await {
                 Ok(found) => found,
                 Err(error) => {
-                    return self
-                        .fail_cut_off(RunEnd::new(Reason::InternalError, format!("reconcile: {error}")))
-                        .await;
+                    let end = RunEnd::new(Reason::InternalError, format!("reconcile: {error}"));
+                    return self.draft_end(end);
                 }
             },
             None => self.reconcile_by_class(cut_off.as_ref()),
         };
-        self.follow(reconciled, cut_off, now).await
+        self.follow(reconciled, cut_off, now)
+    }
+
+    /// What was found, once the draft is committed.
+    pub(super) fn found(&mut self, drafted: Drafted) -> Found {
+        if matches!(drafted, Drafted::Open) {
+            return Found::Open;
+        }
+        let run = self.run();
+        self.finish(run.clone());
+        match drafted {
+            Drafted::Pending(approval) => Found::Pending(approval, run),
+            Drafted::Open | Drafted::Ended => Found::Ended(run),
+        }
     }
 
     /// Without anybody who knows better, only a read may be taken for not having happened.
@@ -255,19 +310,16 @@ impl Core {
         }
     }
 
-    async fn follow(
+    fn follow(
         &mut self,
         reconciled: Reconciliation,
         cut_off: Option<CutOff>,
         now: UnixNanos,
-    ) -> Result<Found, Stop> {
+    ) -> Result<Drafted, SessionError> {
         match reconciled {
             Reconciliation::Continue => {
                 self.ledger.resume_after_interruption(now);
-                if self.pace == Pace::EveryState {
-                    self.commit_outcome(Durability::Synced).await?;
-                }
-                Ok(Found::Open)
+                Ok(Drafted::Open)
             }
             Reconciliation::Completed { result, detail } => {
                 let unusable = result
@@ -284,54 +336,47 @@ impl Core {
                         format!("reconcile: result is not usable JSON: {error}"),
                     ),
                 };
-                self.fail_cut_off(end).await
+                self.draft_end(end)
             }
             Reconciliation::Conflict { detail } => {
-                self.fail_cut_off(RunEnd::new(Reason::ReconcileConflict, detail)).await
+                self.draft_end(RunEnd::new(Reason::ReconcileConflict, detail))
             }
-            Reconciliation::Waiting { pause, detail } => {
-                self.pause_cut_off(pause, &detail, cut_off, now).await
-            }
+            Reconciliation::Waiting { pause, detail } => self.draft_pause(pause, &detail, cut_off, now),
         }
     }
 
-    async fn fail_cut_off(&mut self, end: RunEnd) -> Result<Found, Stop> {
+    fn draft_end(&mut self, end: RunEnd) -> Result<Drafted, SessionError> {
         self.end_run(end)?;
-        self.commit_outcome(Durability::Synced).await?;
-        Err(Stop::Ended(self.run()))
+        Ok(Drafted::Ended)
     }
 
     /// Asks a person whether the request that was cut off runs again. One that can't be asked about is a conflict.
-    async fn pause_cut_off(
+    fn draft_pause(
         &mut self,
         pause: PolicyDecision,
         detail: &str,
         cut_off: Option<CutOff>,
         now: UnixNanos,
-    ) -> Result<Found, Stop> {
+    ) -> Result<Drafted, SessionError> {
         if pause.outcome != Outcome::RequireApproval {
             let detail =
                 format!("reconcile: waiting needs a require_approval decision, got {}", pause.outcome);
-            return self.fail_cut_off(RunEnd::new(Reason::InternalError, detail)).await;
+            return self.draft_end(RunEnd::new(Reason::InternalError, detail));
         }
         if let Err(error) = pause.check() {
             let detail = format!("reconcile: {error}");
-            return self.fail_cut_off(RunEnd::new(Reason::InternalError, detail)).await;
+            return self.draft_end(RunEnd::new(Reason::InternalError, detail));
         }
         let (index, tool, request) = match self.pausable(cut_off.as_ref()) {
             Ok(pausable) => pausable,
-            Err(why) => return self.conflict(cut_off, &why, detail).await,
+            Err(why) => return self.conflict(cut_off, &why, detail),
         };
         self.ledger.reopen_step(index);
         self.ledger.judge_under(&tool.recorded);
         self.ledger.record_policy(pause, None, None, now).map_err(|e| self.illegal(e))?;
         let asked_at = self.shared.clock.now();
         let id = ApprovalId::from(self.shared.mint.id());
-        let approval = self.ledger.pause(id, request, asked_at).map_err(|e| self.illegal(e))?;
-        self.commit_outcome(Durability::Synced).await?;
-        let run = self.run();
-        self.finish(run.clone());
-        Ok(Found::Pending(approval, run))
+        Ok(Drafted::Pending(self.ledger.pause(id, request, asked_at).map_err(|e| self.illegal(e))?))
     }
 
     fn pausable(&self, cut_off: Option<&CutOff>) -> Result<(usize, Registered, ToolRequest), Unpausable> {
@@ -352,12 +397,12 @@ impl Core {
         Ok((cut_off.index, tool.clone(), request))
     }
 
-    async fn conflict(
+    fn conflict(
         &mut self,
         cut_off: Option<CutOff>,
         why: &Unpausable,
         detail: &str,
-    ) -> Result<Found, Stop> {
+    ) -> Result<Drafted, SessionError> {
         // Only whoever looked outside says that the call did not happen; without them the step keeps its unknown end.
         let reconciled = self.shared.reconcile.is_some();
         if let Some(cut_off) = cut_off.filter(|_| why.outdated && reconciled) {
@@ -372,7 +417,7 @@ impl Core {
         if !detail.is_empty() {
             words = format!("{words}: {detail}");
         }
-        self.fail_cut_off(RunEnd::new(Reason::ReconcileConflict, words)).await
+        self.draft_end(RunEnd::new(Reason::ReconcileConflict, words))
     }
 }
 
@@ -419,9 +464,17 @@ fn ask_again(step: &Step, tool: &Registered) -> PolicyDecision {
 
 async fn read_rows(shared: &Shared, id: &RunId) -> Result<Rows, SessionError> {
     let wanted = id.clone();
-    let read = shared.tree.store.read(move |reader| {
-        let Some(run) = reader.run(&wanted)? else { return Ok(None) };
-        let steps: Vec<_> = reader.steps(&wanted)?.into_iter().map(Arc::new).collect();
+    match shared.tree.store.read(move |reader| Rows::read(reader, &wanted)).await {
+        Ok(Some(rows)) => Ok(rows),
+        Ok(None) => Err(SessionError::NotFound(id.clone())),
+        Err(error) => Err(SessionError::Unavailable(error.to_string())),
+    }
+}
+
+impl Rows {
+    pub(super) fn read(reader: &Reader<'_>, id: &RunId) -> Result<Option<Rows>, ReadError> {
+        let Some(run) = reader.run(id)? else { return Ok(None) };
+        let steps: Vec<_> = reader.steps(id)?.into_iter().map(Arc::new).collect();
         let mut endings = HashMap::new();
         for step in &steps {
             if step.observation.as_ref().is_some_and(|o| o.kind == ObservationKind::ToolError) {
@@ -430,16 +483,11 @@ async fn read_rows(shared: &Shared, id: &RunId) -> Result<Rows, SessionError> {
         }
         Ok(Some(Rows {
             run,
-            lease: reader.lease(&wanted)?,
-            approvals: reader.approvals(&wanted)?.into_iter().map(Arc::new).collect(),
+            lease: reader.lease(id)?,
+            approvals: reader.approvals(id)?.into_iter().map(Arc::new).collect(),
             steps,
             endings,
         }))
-    });
-    match read.await {
-        Ok(Some(rows)) => Ok(rows),
-        Ok(None) => Err(SessionError::NotFound(id.clone())),
-        Err(error) => Err(SessionError::Unavailable(error.to_string())),
     }
 }
 

@@ -18,7 +18,7 @@ use super::story::Core;
 use crate::clock::monotonic;
 use crate::faults::process::{self, Broken};
 use crate::lease::LeaseGuard;
-use crate::store::{ApplyError, Lane};
+use crate::store::{Applied, ApplyError, Lane};
 
 /// How often an outcome that is known not to be in the record is recorded again.
 const OUTCOME_TRIES: usize = 5;
@@ -159,55 +159,73 @@ impl Core {
         self.commit(Lane::Outcome, transition).await
     }
 
-    async fn commit(&mut self, lane: Lane, mut transition: Transition) -> Result<Committed, Stop> {
+    async fn commit(&mut self, lane: Lane, transition: Transition) -> Result<Committed, Stop> {
+        let transition = self.completed(transition);
+        self.commit_completed(lane, &transition).await
+    }
+
+    /// Gives a transition what it does to the proxy's index.
+    pub(super) fn completed(&mut self, mut transition: Transition) -> Arc<Transition> {
         transition.index.append(&mut self.index);
-        let admits = !transition.index.is_empty()
-            || transition.guards.iter().any(|guard| matches!(guard, Guard::Admission(_)));
-        let probe = transition.probe();
-        if is_skipped(lane, &transition) {
+        Arc::new(transition)
+    }
+
+    pub(super) async fn commit_completed(
+        &mut self,
+        lane: Lane,
+        transition: &Arc<Transition>,
+    ) -> Result<Committed, Stop> {
+        if is_skipped(lane, transition) {
             self.committed(monotonic());
             return Ok(Committed::Told);
         }
         for _ in 0..OUTCOME_TRIES {
             let sent = monotonic();
-            match self.shared.tree.store.apply(lane, transition.clone()).await {
-                Ok(applied) => {
-                    self.committed(applied.stamped_at);
-                    self.shared.tell(&applied.events);
-                    self.read_totals().await;
-                    return Ok(Committed::Told);
-                }
-                Err(ApplyError::Refused(Refusal::Stale)) if admits => return Err(SessionError::Stale.into()),
-                Err(ApplyError::Refused(refusal)) => return Err(self.refused(refusal).await),
-                Err(ApplyError::NotApplied(why)) => {
-                    return Err(SessionError::Unavailable(why.to_string()).into());
-                }
-                Err(ApplyError::InDoubt) => {
-                    let Some(probe) = &probe else {
-                        return Err(
-                            SessionError::Unavailable("the reply of a write was lost".to_owned()).into()
-                        );
-                    };
-                    let found = self.shared.tree.store.settle(probe).await;
-                    match (found, lane) {
-                        (Ok(true), _) => {
-                            self.committed(sent);
-                            self.shared.tell_later(&transition).await;
-                            self.read_totals().await;
-                            return Ok(Committed::FoundLater);
-                        }
-                        (Ok(false), Lane::Intent) => {
-                            return Err(
-                                SessionError::Unavailable("the record was restarted".to_owned()).into()
-                            );
-                        }
-                        (Ok(false), Lane::Outcome) => {}
-                        (Err(error), _) => return Err(SessionError::Unavailable(error.to_string()).into()),
-                    }
-                }
+            let outcome = self.shared.tree.store.apply(lane, Arc::clone(transition)).await;
+            if let Some(committed) = self.came_of(lane, transition, outcome, sent).await? {
+                return Ok(committed);
             }
         }
         Err(SessionError::Unavailable("an outcome could not be recorded".to_owned()).into())
+    }
+
+    /// Acts on what came of a transition that was sent at `sent`. `None` for an outcome that is known not to be in the
+    /// record: it is to be tried again.
+    pub(super) async fn came_of(
+        &mut self,
+        lane: Lane,
+        transition: &Transition,
+        outcome: Result<Applied, ApplyError>,
+        sent: Instant,
+    ) -> Result<Option<Committed>, Stop> {
+        let admits = !transition.index.is_empty()
+            || transition.guards.iter().any(|guard| matches!(guard, Guard::Admission(_)));
+        match outcome {
+            Ok(applied) => {
+                self.committed(applied.stamped_at);
+                self.shared.tell(&applied.events);
+                self.read_totals().await;
+                return Ok(Some(Committed::Told));
+            }
+            Err(ApplyError::Refused(Refusal::Stale)) if admits => return Err(SessionError::Stale.into()),
+            Err(ApplyError::Refused(refusal)) => return Err(self.refused(refusal).await),
+            Err(ApplyError::NotApplied(why)) => return Err(unavailable(why)),
+            Err(ApplyError::InDoubt) => {}
+        }
+        let Some(probe) = transition.probe() else {
+            return Err(unavailable("the reply of a write was lost"));
+        };
+        match (self.shared.tree.store.settle(&probe).await, lane) {
+            (Ok(true), _) => {
+                self.committed(sent);
+                self.shared.tell_later(transition).await;
+                self.read_totals().await;
+                Ok(Some(Committed::FoundLater))
+            }
+            (Ok(false), Lane::Intent) => Err(unavailable("the record was restarted")),
+            (Ok(false), Lane::Outcome) => Ok(None),
+            (Err(error), _) => Err(unavailable(error)),
+        }
     }
 
     /// Keeps or gives up the hold, as the run now stands in the record, and the place at the door: that is for a call
@@ -311,6 +329,10 @@ impl Core {
     pub(super) fn illegal(&self, illegal: Illegal) -> SessionError {
         SessionError::Internal { run: self.ledger.run().id.clone(), why: illegal.to_string() }
     }
+}
+
+fn unavailable(why: impl std::fmt::Display) -> Stop {
+    SessionError::Unavailable(why.to_string()).into()
 }
 
 /// Whether this build is deliberately broken in a way that leaves this commit out.

@@ -62,7 +62,7 @@ pub(super) struct Opened {
 }
 
 impl Session {
-    fn around(core: Core) -> Session {
+    pub(super) fn around(core: Core) -> Session {
         let run_id = core.run_id();
         Session { core: Arc::new(Mutex::new(core)), run_id }
     }

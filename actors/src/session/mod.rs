@@ -14,6 +14,7 @@ mod execute;
 mod handle;
 mod model;
 mod observe;
+mod recover;
 mod registry;
 mod story;
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use holdpoint_core::event::{Event, EventKind};
+use holdpoint_core::event::{Event, EventKind, NewEvent};
 use holdpoint_core::ids::SpecHash;
 use holdpoint_core::step::{Step, StepStatus};
 use holdpoint_core::time::UnixNanos;
@@ -147,19 +147,18 @@ impl Applier {
             conn.execute_batch("COMMIT; BEGIN IMMEDIATE")?;
             process::reach_each("apart", t.events.iter().map(|event| event.kind.as_str()));
         }
-        let mut written = Written { events: Vec::with_capacity(t.events.len()), lease_expires_at };
-        for event in &t.events {
-            let head = self.head_mut(conn)?;
-            if process::is(Broken::EventDropped) && event.kind == EventKind::StepToolFinished {
-                continue;
-            }
-            written.events.push(events::append(conn, head, event)?);
-            if process::is(Broken::BatchTwice) {
-                written.events.push(events::append(conn, head, event)?);
-            }
-        }
+        let kept = |event: &&NewEvent| {
+            !(process::is(Broken::EventDropped) && event.kind == EventKind::StepToolFinished)
+        };
+        let times = if process::is(Broken::BatchTwice) { 2 } else { 1 };
+        let events = if t.events.is_empty() {
+            Vec::new()
+        } else {
+            let events = t.events.iter().filter(kept).flat_map(|event| std::iter::repeat_n(event, times));
+            events::append(conn, self.head_mut(conn)?, events)?
+        };
         self.calls.wrote(&t.run_id);
-        Ok(written)
+        Ok(Written { events, lease_expires_at })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The table of approvals: its statements, and a row as a value.
 
-use holdpoint_core::approval::{Approval, ApprovalStatus};
+use holdpoint_core::across_calls::Asking;
+use holdpoint_core::approval::{Approval, ApprovalStatus, INTERRUPTED_SIDE_EFFECT};
 use holdpoint_core::ids::{ApprovalHash, ApprovalId, RunId, StepId};
 use holdpoint_core::json::Json;
 use holdpoint_core::run::RunStatus;
@@ -92,6 +93,30 @@ pub(super) fn first_of_run(conn: &Connection, run: &RunId, limit: i64) -> rusqli
 pub(super) fn count(conn: &Connection, run: &RunId) -> rusqlite::Result<i64> {
     conn.prepare_cached("SELECT COUNT(*) FROM approvals WHERE run_id = ?")?
         .query_row([run.as_str()], |row| row.get(0))
+}
+
+/// The latest approval of a run as far as the rules across calls look at it, without the end of its grant, and when it
+/// was decided.
+pub(super) fn latest_asking(
+    conn: &Connection,
+    run: &RunId,
+) -> rusqlite::Result<Option<(Asking, Option<UnixNanos>)>> {
+    conn.prepare_cached(
+        "SELECT id, kind, status, expires_at, decided_at FROM approvals WHERE run_id = ? ORDER BY rowid DESC LIMIT 1",
+    )?
+    .query_row([run.as_str()], |row| {
+        let mut c = Columns::of(row);
+        let asking = Asking {
+            interruption: c.text(1, "kind") == INTERRUPTED_SIDE_EFFECT,
+            id: ApprovalId::from(c.text(0, "id")),
+            // A name that nobody knows lets nothing run.
+            status: ApprovalStatus::parse(&c.text(2, "status")).unwrap_or(ApprovalStatus::Expired),
+            expires_at: c.time(3, "expires_at"),
+            grant_until: None,
+        };
+        Ok((asking, c.time(4, "decided_at")))
+    })
+    .optional()
 }
 
 pub(super) fn get(conn: &Connection, run: &RunId, id: &ApprovalId) -> rusqlite::Result<Option<Approval>> {

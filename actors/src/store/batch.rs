@@ -78,7 +78,7 @@ impl Connected {
     /// Commits one row with a sync, and so everything before it; gives the newest event.
     pub(super) fn flush(&mut self) -> rusqlite::Result<Head> {
         self.set_class(Durability::Synced)?;
-        self.conn.execute_batch("BEGIN IMMEDIATE")?;
+        self.say("BEGIN IMMEDIATE")?;
         let committed = self.touch_and_commit();
         self.settle(committed)
     }
@@ -131,10 +131,15 @@ impl Connected {
         let class = jobs.iter().map(|job| job.transition().durability).max().unwrap_or(Durability::Written);
         self.faults.limit(&self.conn)?;
         self.set_class(class)?;
-        self.conn.execute_batch("BEGIN IMMEDIATE")?;
+        self.say("BEGIN IMMEDIATE")?;
         let stamp = Stamp { monotonic: clock::monotonic(), wall: clock.now() };
         let done = self.write_and_commit(jobs, stamp, savepoints);
         self.settle(done)
+    }
+
+    /// Executes a statement that is prepared once.
+    fn say(&self, sql: &'static str) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(sql)?.execute([]).map(drop)
     }
 
     /// Rolls back what an error left open.
@@ -157,14 +162,14 @@ impl Connected {
             results.push(if savepoints { self.member_alone(job, stamp)? } else { self.member(job, stamp)? });
         }
         if !results.iter().any(Result::is_ok) {
-            self.conn.execute_batch("ROLLBACK")?;
+            self.say("ROLLBACK")?;
             self.applier.rolled_back();
             return Ok(Done { results, stamp, committed: None, newest_seq: None });
         }
         self.faults.at(Point::Commit)?;
         process::reach_each("written", kinds(jobs));
         if !self.withholds {
-            self.conn.execute_batch("COMMIT")?;
+            self.say("COMMIT")?;
             process::reach_each("committed", kinds(jobs));
         }
         self.applier.committed();

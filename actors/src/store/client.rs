@@ -76,8 +76,12 @@ impl StoreClient {
     ///
     /// An intent that finds no writer is not applied. An outcome is tried for ten seconds, across a restart of the
     /// writer too, as long as it is known that nothing was written. Dropping the future abandons what has not begun.
-    pub async fn apply(&self, lane: Lane, transition: Transition) -> Result<Applied, ApplyError> {
-        let transition = Arc::new(transition);
+    pub async fn apply(
+        &self,
+        lane: Lane,
+        transition: impl Into<Arc<Transition>>,
+    ) -> Result<Applied, ApplyError> {
+        let transition = transition.into();
         let mut address = self.address.cell();
         let start_by = clock::monotonic()
             + match lane {
@@ -105,6 +109,26 @@ impl StoreClient {
                 (outcome, Lane::Intent | Lane::Outcome) => return outcome,
             }
         }
+    }
+
+    /// Commits outcomes in one transaction, however many they are; gives what came of each, in their order.
+    ///
+    /// Each is refused or applied for itself. Where nothing of them was begun, because no writer was there or it was
+    /// busy for ten seconds, none is tried again.
+    pub async fn apply_together(&self, transitions: &[Arc<Transition>]) -> Vec<Result<Applied, ApplyError>> {
+        if transitions.is_empty() {
+            return Vec::new();
+        }
+        let start_by = clock::monotonic() + OUTCOME;
+        let new = |transition: &Arc<Transition>| Job::new(Arc::clone(transition), Lane::Outcome, start_by);
+        let (jobs, pending): (Vec<_>, Vec<_>) = transitions.iter().map(new).unzip();
+        // Dropped with the message where nobody takes it, the jobs say themselves that nothing was done.
+        self.address.tell(Msg::ApplyTogether(jobs));
+        let mut outcomes = Vec::with_capacity(pending.len());
+        for pending in pending {
+            outcomes.push(reply(pending, start_by).await);
+        }
+        outcomes
     }
 
     /// Says what became of a write whose reply was lost: whether its event is in the record.

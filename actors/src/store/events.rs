@@ -11,41 +11,53 @@ use super::column::Columns;
 use super::head::Head;
 use crate::faults::process::{self, Broken};
 
-/// Appends an event after `head`, and moves the head on to it.
-pub(super) fn append(conn: &Connection, head: &mut Head, event: &NewEvent) -> rusqlite::Result<Event> {
-    let at = event.at.to_rfc3339();
-    let step_id = event.step_id.as_ref().map_or("", StepId::as_str);
-    let chained = ChainedEvent {
-        seq: head.seq + 1,
-        run_id: event.run_id.as_str(),
-        step_id,
-        at: &at,
-        kind: event.kind.as_str(),
-        payload_json: &event.payload,
-    };
-    let previous = if process::is(Broken::Unchained) { "" } else { &head.hash };
-    let hash = link(previous, &chained);
-    conn.prepare_cached(
+/// Appends events after `head`, in order, and moves the head on to the last.
+pub(super) fn append<'e>(
+    conn: &Connection,
+    head: &mut Head,
+    events: impl Iterator<Item = &'e NewEvent>,
+) -> rusqlite::Result<Vec<Event>> {
+    let mut insert = conn.prepare_cached(
         "INSERT INTO events (seq, run_id, step_id, at, type, payload_json, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
-    )?
-    .execute(params![
-        chained.seq,
-        chained.run_id,
-        chained.step_id,
-        chained.at,
-        chained.kind,
-        chained.payload_json,
-        hash
-    ])?;
-    *head = Head { seq: chained.seq, hash };
-    Ok(Event {
-        seq: head.seq,
-        run_id: event.run_id.clone(),
-        step_id: step_id.to_owned(),
-        at: Some(event.at),
-        kind: event.kind.as_str().to_owned(),
-        payload: event.payload.clone(),
-    })
+    )?;
+    // Events of one transition mostly have one time, or two.
+    let mut written_at = (UnixNanos::from_nanos(0), String::new());
+    let mut appended = Vec::with_capacity(events.size_hint().0);
+    for event in events {
+        if written_at.0 != event.at || written_at.1.is_empty() {
+            written_at = (event.at, event.at.to_rfc3339());
+        }
+        let step_id = event.step_id.as_ref().map_or("", StepId::as_str);
+        let chained = ChainedEvent {
+            seq: head.seq + 1,
+            run_id: event.run_id.as_str(),
+            step_id,
+            at: &written_at.1,
+            kind: event.kind.as_str(),
+            payload_json: &event.payload,
+        };
+        let previous = if process::is(Broken::Unchained) { "" } else { &head.hash };
+        let hash = link(previous, &chained);
+        insert.execute(params![
+            chained.seq,
+            chained.run_id,
+            chained.step_id,
+            chained.at,
+            chained.kind,
+            chained.payload_json,
+            hash
+        ])?;
+        *head = Head { seq: chained.seq, hash };
+        appended.push(Event {
+            seq: head.seq,
+            run_id: event.run_id.clone(),
+            step_id: step_id.to_owned(),
+            at: Some(event.at),
+            kind: event.kind.as_str().to_owned(),
+            payload: event.payload.clone(),
+        });
+    }
+    Ok(appended)
 }
 
 /// The events of a run, in order.

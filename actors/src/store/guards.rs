@@ -3,6 +3,7 @@
 //! Never writes. A transition whose guards fail has touched nothing, so its neighbours in a batch go on. The run's row
 //! is read once for all of its guards.
 
+use holdpoint_core::across_calls::IndexWrite;
 use holdpoint_core::approval::ApprovalStatus;
 use holdpoint_core::ids::LeaseOwner;
 use holdpoint_core::run::{Lease, RunStatus};
@@ -56,11 +57,20 @@ pub(super) fn judge(
         return Err(Refusal::ModelCallOver.into());
     }
     for write in &t.index {
-        if !index::can_write(conn, write)? {
+        if !is_admitted(t, write) && !index::can_write(conn, write)? {
             return Err(Refusal::Stale.into());
         }
     }
     Ok(())
+}
+
+/// Whether the row that a write opens was looked at as its admission was judged.
+fn is_admitted(t: &Transition, write: &IndexWrite) -> bool {
+    let IndexWrite::Open { key, closes, .. } = write else { return false };
+    t.guards.iter().any(|guard| {
+        matches!(guard, Guard::Admission(admission)
+            if admission.asked.key.as_ref() == Some(key) && admission.begin.closes == *closes)
+    })
 }
 
 struct Guarded<'a> {

@@ -67,7 +67,7 @@ pub use files::{Error as FileError, Insecurity};
 pub use groups::GroupStore;
 pub use head::Head;
 pub use health::{Health, HeldRun};
-pub use index::{Depth, IndexedRun, RecentCall, Seen};
+pub use index::{Depth, IndexedRun, RecentCall, RunningCall, Seen};
 pub use job::{Applied, ApplyError, Job, Lane, NotApplied};
 pub use log::LOG_BYTES;
 pub use observe::Observation;
@@ -194,6 +194,8 @@ impl StartError {
 pub enum Msg {
     /// Apply a transition; the job answers its sender itself.
     Apply(Job),
+    /// Apply transitions, all in one transaction; each job answers its sender itself.
+    ApplyTogether(Vec<Job>),
     /// Answer when everything begun before is over.
     Pass(Barrier),
     /// Tell what was done.
@@ -227,6 +229,7 @@ async fn start(myself: ActorRef<Msg>, args: Arguments) -> Result<State, StartErr
         queue: Arc::clone(&queue.0),
         counts: Arc::clone(&counts),
         generation: args.generation,
+        runtime: tokio::runtime::Handle::current(),
     })
     .map_err(StartError::Thread)?;
     signals.opened.await.map_err(|_closed| StartError::Ended)??;
@@ -257,6 +260,7 @@ impl Actor for StoreWriter {
     ) -> Result<(), ActorProcessingErr> {
         match msg {
             Msg::Apply(job) => state.queue.0.push(Item::Apply(job)),
+            Msg::ApplyTogether(jobs) => state.queue.0.push(Item::Together(jobs)),
             Msg::Pass(barrier) => state.queue.0.push(Item::Barrier(barrier)),
             Msg::Observe(reply) => crate::answer(reply, state.counts.observe(&state.queue.0)),
             #[cfg(any(test, feature = "faults"))]

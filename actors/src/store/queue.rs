@@ -24,6 +24,8 @@ const OUTCOMES_MAX: usize = 65_536;
 pub(super) enum Item {
     /// Apply a transition.
     Apply(Job),
+    /// Apply outcomes in one transaction.
+    Together(Vec<Job>),
     /// Answer when everything that was begun before is over.
     Barrier(Barrier),
 }
@@ -33,6 +35,7 @@ impl Item {
     pub(super) fn refuse(self, why: NotApplied) {
         match self {
             Item::Apply(job) => job.answer(Err(why.into())),
+            Item::Together(jobs) => jobs.into_iter().for_each(|job| job.answer(Err(why.clone().into()))),
             // Whoever asked may be gone.
             Item::Barrier(barrier) => drop(barrier.reply.send(Err(why))),
         }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use holdpoint_core::transition::Durability;
 use rusqlite::Connection;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::batch::{Connected, Done};
@@ -36,6 +37,8 @@ const IDLE: Duration = Duration::from_secs(1);
 const UNBROKEN_MAX: Duration = Duration::from_millis(100);
 /// The pause: two tries of another's busy handler.
 const PAUSE: Duration = Duration::from_millis(2);
+/// From so many on, answers are given by a task.
+const MANY: u64 = 8;
 /// Between two tries of outcomes that found the disk full.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -50,6 +53,8 @@ pub(super) struct Plan {
     pub(super) queue: Arc<Queue>,
     pub(super) counts: Arc<Counts>,
     pub(super) generation: WriterGeneration,
+    /// Where many answers are given.
+    pub(super) runtime: Handle,
 }
 
 /// What the actor hears from its thread.
@@ -118,11 +123,12 @@ struct Writer {
     unbroken_since: Instant,
     /// Why outcomes are being tried again, while they are.
     trouble: Option<NotApplied>,
+    runtime: Handle,
 }
 
 impl Writer {
     fn open(plan: Plan) -> Result<Writer, StartError> {
-        let Plan { path, opened, options, start, queue, counts, generation } = plan;
+        let Plan { path, opened, options, start, queue, counts, generation, runtime } = plan;
         let before = generation.place();
         if before.as_ref().is_some_and(|place| !place.is_still_there()) {
             return Err(StartError::Moved);
@@ -162,6 +168,7 @@ impl Writer {
             busy_at: Some(now),
             unbroken_since: now,
             trouble: None,
+            runtime,
         })
     }
 
@@ -197,7 +204,11 @@ impl Writer {
     fn serve_items(&mut self, items: &mut Vec<Item>) -> rusqlite::Result<()> {
         self.options.faults.at(Point::Taken)?;
         // While outcomes are tried again nothing new begins.
-        let is_outcome = |item: &Item| matches!(item, Item::Apply(job) if job.lane() == Lane::Outcome);
+        let is_outcome = |item: &Item| match item {
+            Item::Apply(job) => job.lane() == Lane::Outcome,
+            Item::Together(_) => true,
+            Item::Barrier(_) => false,
+        };
         let trouble = self.trouble.clone().filter(|_| items.iter().any(is_outcome));
         // Nor where nobody would find it. Outcomes still belong to the file in which their calls began.
         let trouble = trouble.or_else(|| (!self.place.is_still_there()).then_some(NotApplied::Moved));
@@ -205,6 +216,9 @@ impl Writer {
         for item in items.drain(..) {
             match item {
                 Item::Apply(job) => jobs.extend(self.admit(job, trouble.as_ref())),
+                Item::Together(together) => {
+                    jobs.extend(together.into_iter().filter_map(|job| self.admit(job, trouble.as_ref())));
+                }
                 Item::Barrier(barrier) => barriers.push(barrier),
             }
         }
@@ -293,13 +307,22 @@ impl Writer {
             }
         });
         let durability = done.committed.unwrap_or(Durability::Written);
-        for (job, result) in jobs.into_iter().zip(done.results) {
-            job.answer(result.map(|written| Applied {
-                events: written.events,
-                lease_expires_at: written.lease_expires_at,
-                stamped_at: done.stamp.monotonic,
-                durability,
-            }));
+        let stamped_at = done.stamp.monotonic;
+        let answer_all = move || {
+            for (job, result) in jobs.into_iter().zip(done.results) {
+                job.answer(result.map(|written| Applied {
+                    events: written.events,
+                    lease_expires_at: written.lease_expires_at,
+                    stamped_at,
+                    durability,
+                }));
+            }
+        };
+        if applied + refused < MANY {
+            answer_all();
+        } else {
+            // Waking each from here would cost this thread, for which everybody waits, more than one task.
+            self.runtime.spawn(async move { answer_all() });
         }
         Ok(())
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use holdpoint_actors::session::{Reconcile, Reconciliation, SessionError};
+use holdpoint_actors::session::{Attached, Reconcile, Reconciliation, SessionError};
 use holdpoint_actors::store::{Lane, Options};
 use holdpoint_core::approval::{Approval, INTERRUPTED_REASON, INTERRUPTED_SIDE_EFFECT};
 use holdpoint_core::decision::Proposal;
-use holdpoint_core::ids::LeaseOwner;
+use holdpoint_core::ids::{LeaseOwner, RunId};
 use holdpoint_core::json::Json;
 use holdpoint_core::ledger::Ledger;
 use holdpoint_core::policy::{Outcome, PolicyDecision, PolicyView};
@@ -39,6 +39,60 @@ async fn cut_off(bench: &Bench, class: SideEffect) -> Process {
     // The session is kept, so that nothing but its silence tells of it.
     std::mem::forget(session);
     process
+}
+
+#[tokio::test]
+async fn runs_that_were_left_behind_are_recovered_in_one_commit() {
+    let bench = Bench::new();
+    let endless = |name, class| {
+        Scripted::with(ToolSpec { timeout: Duration::from_secs(3600), ..spec(name, class) }, |_| {
+            Box::pin(std::future::pending())
+        })
+    };
+    let tools = [endless("work", SideEffect::LocalMutation), endless("look", SideEffect::ReadOnly)];
+    let process = bench.process(&tools, always(PolicyDecision::allow(""))).await;
+    let runs: Vec<RunId> = (0..30).map(|n| RunId::from(format!("r{n}"))).collect();
+    for (n, run) in runs.iter().enumerate() {
+        let session = process.gate.begin(run.clone(), "g", limits()).await.unwrap();
+        let (step, _) = propose(&session, call(if n == 7 { "look" } else { "work" }, "{}")).await;
+        tokio::spawn(async move { step.execute().await });
+        std::mem::forget(session);
+    }
+    while tools[0].calls() + tools[1].calls() < runs.len() {
+        tokio::task::yield_now().await;
+    }
+    bench.wall.advance(LATER);
+    bench.sql("UPDATE runs SET lease_expires_at = '2030-01-01T00:00:00Z' WHERE id = 'r1'");
+    bench.sql("UPDATE steps SET decision_json = '{' WHERE run_id = 'r2'");
+
+    let after = bench.process(&tools, always(PolicyDecision::allow(""))).await;
+    let before = after.counts().await.synced_commits;
+    let mut found = after.gate.recover(runs[3..].to_vec()).await;
+    assert_eq!(after.counts().await.synced_commits, before + 1);
+    let rest = [&runs[..3], &[RunId::from("none")]].concat();
+    found.extend(after.gate.recover(rest).await);
+    for (run, attached) in found {
+        match (run.as_str(), attached) {
+            ("r7", Ok(Attached::Open(session))) => session.close().await,
+            ("r1", Err(SessionError::Leased { .. })) => {}
+            ("r2", Ok(Attached::Ended(run))) => is(&run, RunStatus::Failed, Reason::InternalError),
+            ("none", Err(SessionError::NotFound(_))) => {}
+            (_, Ok(Attached::Pending(approval, run))) => {
+                assert!(approval.is_interruption());
+                assert_eq!(run.status, RunStatus::WaitingForApproval);
+                assert!(
+                    after
+                        .seen
+                        .events()
+                        .iter()
+                        .any(|event| { event.run_id == run.id && event.kind == "approval.requested" })
+                );
+            }
+            (run, other) => panic!("{run}: {other:?}"),
+        }
+    }
+    let pending = bench.operator().read(|reader| reader.pending_approvals()).unwrap();
+    assert_eq!(pending.len(), runs.len() - 3);
 }
 
 struct Fixed(fn() -> Result<Reconciliation, String>);

@@ -4,6 +4,7 @@
 //! `settled_at` and `outcome` only cache permanent facts of a run's own record; what a call did is never read here.
 
 mod cache;
+mod recent;
 mod session;
 mod view;
 
@@ -12,8 +13,9 @@ use holdpoint_core::attempt::AttemptOutcome;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 pub(super) use cache::IndexCache;
+pub use recent::RecentCall;
 pub use session::IndexedRun;
-pub use view::{Depth, RecentCall, Seen};
+pub use view::{Depth, RunningCall, Seen};
 
 /// Whether the write can be made as it was decided: a row that opens must close the row that is open, or none.
 pub(super) fn can_write(conn: &Connection, write: &IndexWrite) -> rusqlite::Result<bool> {

@@ -14,7 +14,7 @@ use holdpoint_core::across_calls::{
 use holdpoint_core::approval::Approval;
 use holdpoint_core::attempt::{Attempt, AttemptOutcome, executed_step, last_attempt};
 use holdpoint_core::ids::{RequestKey, RunId, SessionName, StepId};
-use holdpoint_core::run::{Lease, Limits, Reason, Run, RunStatus};
+use holdpoint_core::run::{Lease, Limits, Reason, RunStatus};
 use holdpoint_core::step::Step;
 use holdpoint_core::time::UnixNanos;
 use rusqlite::{Connection, OptionalExtension as _, Row};
@@ -29,6 +29,17 @@ pub struct Seen {
     pub view: View,
     /// Facts that the index does not cache yet. Writing them saves reading them again; nothing depends on it.
     pub settles: Vec<IndexWrite>,
+}
+
+/// A call whose run is running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningCall {
+    /// The run.
+    pub run: RunId,
+    /// Its tool.
+    pub tool: String,
+    /// The end of its lease; `None` when nobody holds it.
+    pub until: Option<UnixNanos>,
 }
 
 /// How much of a session's index is read.
@@ -50,8 +61,11 @@ impl Reader<'_> {
         let own = own(self.conn, asked, &mut settles)?;
         let elsewhere = match depth {
             Depth::Session if meets_session_rules(asked, &own) => {
-                let (calls, noticed) = self.open_calls(&asked.session, &asked.tools, asked.now)?;
-                let new: Vec<_> = noticed.into_iter().filter(|write| !settles.contains(write)).collect();
+                let (tools, now) = (&*asked.tools, asked.now);
+                let mut entering = Entering { conn: self.conn, tools, now, noticed: Vec::new() };
+                let calls = open_calls(&asked.session, &mut entering)?;
+                let new: Vec<_> =
+                    entering.noticed.into_iter().filter(|write| !settles.contains(write)).collect();
                 settles.extend(new);
                 Some(calls.elsewhere(asked))
             }
@@ -60,69 +74,29 @@ impl Reader<'_> {
         Ok(Seen { view: View { own, elsewhere }, settles })
     }
 
-    /// A session's calls that are open or in doubt, and the facts that its index does not cache yet.
+    /// A session's calls whose runs are running, and the facts that its index does not cache yet.
     ///
     /// # Errors
     /// When the database can't be read.
-    pub fn open_calls(
+    pub fn running_calls(
         &self,
         session: &SessionName,
         tools: &Upstreams,
         now: UnixNanos,
-    ) -> Result<(OpenCalls, Vec<IndexWrite>), ReadError> {
+    ) -> Result<(Vec<RunningCall>, Vec<IndexWrite>), ReadError> {
         let mut entering = Entering { conn: self.conn, tools, now, noticed: Vec::new() };
-        let calls = open_calls(session, &mut entering)?;
-        Ok((calls, entering.noticed))
-    }
-
-    /// The calls of a session that are open or were settled at or after `since`, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// When the database can't be read.
-    pub fn recent_calls(
-        &self,
-        session: &SessionName,
-        since: UnixNanos,
-        limit: u32,
-    ) -> Result<Vec<RecentCall>, ReadError> {
-        let rows: Vec<(String, String, String)> = self
-            .conn
-            .prepare_cached(
-                // Two searches of one index; with an OR, SQLite reads all that the session ever did.
-                "SELECT request_key, tool, run_id FROM proxy_calls WHERE id IN (
-                   SELECT * FROM (SELECT id FROM proxy_calls
-                                  WHERE session = ?1 AND settled_at = 0 ORDER BY id DESC LIMIT ?3)
-                   UNION ALL
-                   SELECT * FROM (SELECT id FROM proxy_calls
-                                  WHERE session = ?1 AND settled_at >= ?2 AND settled_at != 0
-                                  ORDER BY id DESC LIMIT ?3)
-                 ) ORDER BY id DESC LIMIT ?3",
-            )?
-            .query_map((session.as_str(), since.as_nanos(), limit), |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-            })?
-            .collect::<Result<_, _>>()?;
-        let mut calls = Vec::with_capacity(rows.len());
-        for (key, tool, run_id) in rows {
-            let run_id = RunId::from(run_id);
-            let approvals = self.approvals(&run_id)?;
-            let Some(run) = self.run(&run_id)? else { continue };
-            // Only what a person was asked about is told of.
-            let steps = if approvals.is_empty() { Vec::new() } else { self.steps(&run_id)? };
-            let mut ended = Vec::with_capacity(steps.len());
-            for step in &steps {
-                ended.extend(endings::get(self.conn, &step.id)?.map(|ending| (step.id.clone(), ending)));
+        let mut running = Vec::new();
+        IndexRow::each_open(self.conn, session, |row| {
+            // Whatever waits is not looked at any further: there may be many.
+            if row.is_waiting() {
+                return Ok(());
             }
-            calls.push(RecentCall {
-                key: RequestKey::from(key),
-                tool,
-                run,
-                steps,
-                approvals,
-                endings: ended,
-            });
-        }
-        Ok(calls)
+            if let Some(OpenState::Running { until }) = row.state(&mut entering)? {
+                running.push(RunningCall { run: row.run, tool: row.tool, until });
+            }
+            Ok(())
+        })?;
+        Ok((running, entering.noticed))
     }
 }
 
@@ -134,23 +108,6 @@ pub(super) fn meets_session_rules(asked: &Asked, own: &Own) -> bool {
     });
     let rerun = matches!(own.last, LastAttempt::Unknown(_)) && !asked.class.is_read();
     !is_unfinished && asked.meets_session_rules(rerun)
-}
-
-/// A call of the index with its run's record, for a report.
-#[derive(Debug, Clone)]
-pub struct RecentCall {
-    /// Which request.
-    pub key: RequestKey,
-    /// Its tool.
-    pub tool: String,
-    /// Its run.
-    pub run: Run,
-    /// The run's steps; none when no person was asked about it.
-    pub steps: Vec<Step>,
-    /// The run's approvals.
-    pub approvals: Vec<Approval>,
-    /// How its steps' calls ended, where that is kept.
-    pub endings: Vec<(StepId, holdpoint_core::attempt::Ending)>,
 }
 
 /// The rows of the request itself.
@@ -381,17 +338,13 @@ fn run_state(conn: &Connection, run: &RunId, standing: Option<&Standing>) -> rus
 
 /// The latest approval of a waiting run.
 fn asking(conn: &Connection, run: &RunId, standing: &Standing) -> rusqlite::Result<Option<Asking>> {
-    let latest = approvals::of_run(conn, run)?.pop();
-    Ok(latest.map(|approval| {
+    let latest = approvals::latest_asking(conn, run)?;
+    Ok(latest.map(|(mut asking, decided_at)| {
         let ttl = Limits::parse(&standing.limits).map_or(0, |limits| limits.grant_ttl);
-        let decided = approval.decided_at.filter(|_| ttl > 0);
-        Asking {
-            interruption: approval.is_interruption(),
-            grant_until: decided.map(|decided| UnixNanos::from_nanos(decided.as_nanos().saturating_add(ttl))),
-            id: approval.id,
-            status: approval.status,
-            expires_at: approval.expires_at,
-        }
+        let decided = decided_at.filter(|_| ttl > 0);
+        asking.grant_until =
+            decided.map(|decided| UnixNanos::from_nanos(decided.as_nanos().saturating_add(ttl)));
+        asking
     }))
 }
 
@@ -442,17 +395,28 @@ impl IndexRow {
         .optional()
     }
 
-    /// The rows of a session that may be open or in doubt, oldest first.
+    /// Shows the rows of a session that may be open or in doubt, oldest first, one at a time: there may be many.
     ///
     /// The inner statement is answered by the index `proxy_calls_outcome` alone, so that a long history costs a look at
     /// each of its entries and no more.
-    fn open(conn: &Connection, session: &SessionName) -> rusqlite::Result<Vec<IndexRow>> {
-        conn.prepare_cached(&format!(
+    fn each_open(
+        conn: &Connection,
+        session: &SessionName,
+        mut show: impl FnMut(IndexRow) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        let mut statement = conn.prepare_cached(&format!(
             "SELECT {INDEX_ROW}, {STANDING} FROM proxy_calls p LEFT JOIN runs r ON r.id = p.run_id
              WHERE p.id IN (SELECT id FROM proxy_calls WHERE session = ? AND outcome IN (0, 3)) ORDER BY p.id"
-        ))?
-        .query_map([session.as_str()], IndexRow::read)?
-        .collect()
+        ))?;
+        let mut rows = statement.query([session.as_str()])?;
+        while let Some(row) = rows.next()? {
+            show(IndexRow::read(row)?)?;
+        }
+        Ok(())
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.standing.as_ref().is_some_and(|standing| standing.status == RunStatus::WaitingForApproval)
     }
 
     /// The rows of a session above `id`, oldest first.
@@ -545,8 +509,6 @@ impl IndexRow {
 /// Everything of a session that is open or in doubt.
 pub(super) fn open_calls(session: &SessionName, e: &mut Entering<'_>) -> rusqlite::Result<OpenCalls> {
     let mut calls = OpenCalls::new();
-    for row in IndexRow::open(e.conn, session)? {
-        row.enter(&mut calls, e)?;
-    }
+    IndexRow::each_open(e.conn, session, |row| row.enter(&mut calls, e))?;
     Ok(calls)
 }

@@ -1,5 +1,6 @@
 //! Group commit: what shares a commit, what is synced, and how one bad member leaves the rest alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint_core::ids::{LeaseOwner, RunId};
@@ -42,6 +43,24 @@ async fn everything_that_waits_shares_one_commit() {
     let counts = bench.counts().await;
     assert_eq!((counts.applied, counts.synced_commits, counts.written_commits), (100, 1, 0));
     assert_eq!(counts.synced_seq, 200);
+}
+
+#[tokio::test]
+async fn outcomes_that_come_together_share_one_commit_however_many_they_are() {
+    let bench = Bench::start().await;
+    bench.intent(begun("r7", Durability::Synced)).await;
+    let before = bench.counts().await.synced_commits;
+    let all: Vec<_> = (0..600).map(|i| Arc::new(begun(&format!("r{i}"), Durability::Synced))).collect();
+    let results = bench.client.apply_together(&all).await;
+    assert_eq!(bench.counts().await.synced_commits, before + 1);
+    for (i, result) in results.iter().enumerate() {
+        assert_eq!(
+            *result.as_ref().err().unwrap_or(&ApplyError::InDoubt) == Refusal::RunExists.into(),
+            i == 7
+        );
+    }
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 599);
+    assert!(bench.client.apply_together(&[]).await.is_empty());
 }
 
 #[tokio::test]
