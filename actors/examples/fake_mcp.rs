@@ -75,6 +75,12 @@ fn main() {
             std::process::exit(1);
         }
         "greets_with_text" => say("Server ready!"),
+        "escapes" => server.start_again("leave_parent"),
+        "leave_parent" => {
+            rustix::process::setsid().expect("a child leads no group");
+            return server.start_again("hold");
+        }
+        "hold" => return hold(),
         "orphan" => server.start_stubborn_child(false),
         "detached" => server.start_stubborn_child(true),
         _ => {}
@@ -91,6 +97,17 @@ fn main() {
             std::thread::park();
         }
     }
+}
+
+/// In a session of its own, below nobody: says so through the pipe that `HOLD` names, and keeps it open.
+fn hold() {
+    rustix::process::setsid().expect("a child leads no group");
+    let path = std::env::var("HOLD").expect("the mode needs a HOLD");
+    let mut pipe = OpenOptions::new().write(true).open(path).expect("the pipe opens");
+    pipe.write_all(b"x").expect("somebody listens");
+    // A test that fails leaves it behind; not for ever.
+    std::thread::sleep(Duration::from_secs(100));
+    drop(pipe);
 }
 
 fn eprint_line(text: &str) {
@@ -116,6 +133,14 @@ fn text(id: &str, text: &str) {
 }
 
 impl Server {
+    /// Starts this program in another mode, with nothing of this one's input and output.
+    fn start_again(&self, mode: &str) {
+        let program = std::env::current_exe().expect("this program has a path");
+        let null = Stdio::null;
+        let child = Command::new(program).arg(mode).stdin(null()).stdout(null()).stderr(null()).spawn();
+        self.children.lock().expect("no thread panics").push(child.expect("it starts"));
+    }
+
     fn start_stubborn_child(&self, detached: bool) {
         let mut command = Command::new("sh");
         if detached {

@@ -1,7 +1,8 @@
 //! A process that owns a connection and waits to be killed. For the tests of `connection`.
 //!
 //! `fake_owner GROUPS SERVER...` starts the server, waits until that many of its groups are written down, prints their
-//! records as a JSON array, then the process ids of the server and of the server's child, and sleeps.
+//! records as a JSON array, then the process ids of the server and of the server's child, and sleeps. `PID_NAMESPACE` is
+//! the operator's word on a namespace; the server inherits `HOLD`.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -20,7 +21,13 @@ async fn main() -> Result<(), Failure> {
     let groups: usize = words.next().ok_or("say how many groups")?.parse()?;
     let ledger = Arc::new(MemoryLedger::default());
     let arguments = Arguments {
-        spec: ServerSpec { name: "fake".to_owned(), command: words.collect(), ..ServerSpec::default() },
+        spec: ServerSpec {
+            name: "fake".to_owned(),
+            command: words.collect(),
+            inherit_env: vec!["HOLD".to_owned()],
+            pid_namespace: std::env::var("PID_NAMESPACE").ok().map(|word| word.parse()).transpose()?,
+            ..ServerSpec::default()
+        },
         session: "owner".to_owned(),
         ledger: ledger.clone(),
         check: Arc::new(|listing| Ok(listing.tools().map(|tool| tool.name.clone()).collect())),

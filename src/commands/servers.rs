@@ -77,20 +77,6 @@ pub(super) fn of_serve(error: ServeError) -> CommandError {
     }
 }
 
-/// A server as its connection takes it.
-pub(super) fn spec(server: &Server) -> ServerSpec {
-    ServerSpec {
-        name: server.name.clone(),
-        command: server.command.clone(),
-        endpoint: server.endpoint.clone(),
-        env: server.env.clone(),
-        inherit_env: server.inherit_env.clone(),
-        connect_timeout: server.connect_timeout,
-        default_timeout: server.default_timeout,
-        max_content_bytes: None,
-    }
-}
-
 /// Reads a server's manifest.
 pub(super) fn manifest(server: &Server) -> Result<Manifest, CommandError> {
     let path = server.manifest.display();
@@ -103,7 +89,7 @@ pub(super) fn manifest(server: &Server) -> Result<Manifest, CommandError> {
 
 /// Asks every server for its tools, all at a time. The answers stand in the order of the servers.
 pub(super) async fn list_all(servers: &[Server]) -> Vec<Result<Listing, CommandError>> {
-    let asked: Vec<_> = servers.iter().map(|server| tokio::spawn(list(spec(server)))).collect();
+    let asked: Vec<_> = servers.iter().map(|server| tokio::spawn(list(server.spec()))).collect();
     let mut answers = Vec::new();
     for task in asked {
         let answer = match task.await {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use holdpoint_actors::connection::ServerSpec;
 use holdpoint_core::duration::{DurationError, parse_go_duration};
 use holdpoint_core::hash::sha256_hex;
 use holdpoint_core::ids::SessionName;
@@ -149,6 +150,25 @@ pub struct Server {
     pub rules: BTreeMap<String, ToolRule>,
     /// Whether its arguments are not checked for what they reach.
     pub skip_path_check: bool,
+    /// Whether it is held in a process-id namespace; `None` where one costs it nothing.
+    pub pid_namespace: Option<bool>,
+}
+
+impl Server {
+    /// The server as its connection takes it.
+    pub fn spec(&self) -> ServerSpec {
+        ServerSpec {
+            name: self.name.clone(),
+            command: self.command.clone(),
+            endpoint: self.endpoint.clone(),
+            env: self.env.clone(),
+            inherit_env: self.inherit_env.clone(),
+            connect_timeout: self.connect_timeout,
+            default_timeout: self.default_timeout,
+            max_content_bytes: None,
+            pid_namespace: self.pid_namespace,
+        }
+    }
 }
 
 /// What the operator says about one tool.
@@ -293,6 +313,7 @@ struct ServerText<'a> {
     #[serde(borrow)]
     rules: Option<BTreeMap<String, &'a RawValue>>,
     skip_path_check: Option<bool>,
+    pid_namespace: Option<bool>,
 }
 
 impl File<'_> {
@@ -419,6 +440,7 @@ fn server(at: usize, text: ServerText<'_>) -> Result<Server, ContentError> {
         inherit_env: text.inherit_env.unwrap_or_default(),
         manifest: PathBuf::from(manifest),
         skip_path_check: text.skip_path_check.unwrap_or(false),
+        pid_namespace: text.pid_namespace,
         name,
     })
 }

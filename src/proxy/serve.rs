@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use holdpoint_actors::connection::{ServerSpec, UpstreamSpec};
+use holdpoint_actors::connection::UpstreamSpec;
 use holdpoint_actors::store::Options;
 use holdpoint_actors::tree::{Running, Tree, TreeError, TreeSpec};
 use holdpoint_core::json::{CheckError, check};
@@ -129,18 +129,8 @@ impl Prepared {
 fn upstream_spec(server: &Server) -> Result<UpstreamSpec, ServeError> {
     let manifest = read_manifest(&server.manifest)
         .map_err(|error| ServeError::Manifest { server: server.name.clone(), error })?;
-    let spec = ServerSpec {
-        name: server.name.clone(),
-        command: server.command.clone(),
-        endpoint: server.endpoint.clone(),
-        env: server.env.clone(),
-        inherit_env: server.inherit_env.clone(),
-        connect_timeout: server.connect_timeout,
-        default_timeout: server.default_timeout,
-        max_content_bytes: None,
-    };
     let rules = server.rules.iter().map(|(tool, rule)| (tool.clone(), rule.rule.clone())).collect();
-    Ok(UpstreamSpec { server: spec, manifest, rules, terminal: true })
+    Ok(UpstreamSpec { server: server.spec(), manifest, rules, terminal: true })
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest, ManifestError> {

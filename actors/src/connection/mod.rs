@@ -7,11 +7,11 @@
 //!
 //! It never decides whether a call may run, never reads what a result means, never repeats a call.
 //!
-//! Reading order: `server` (what an operator says), `process` and `reap` (the child), `frame` and `transport` (the
-//! wire), `client` (the conversation), `session` (one life of all that), then this file.
+//! Reading order: `server` (what an operator says), `contain`, `guard`, `process` and `reap` (the child), `frame` and
+//! `transport` (the wire), `client` (the conversation), `session` (one life of all that), then this file.
 //!
-//! However this actor ends, dropping its state kills the server's process group, and every call that it took is
-//! answered with what is known of it.
+//! However this actor ends, dropping its state kills the server and all that it started, and every call that it took
+//! is answered with what is known of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,12 @@ use tokio::time::Instant;
 
 mod backoff;
 mod client;
+mod contain;
 mod door;
 mod ending;
 mod frame;
+#[cfg_attr(not(target_os = "linux"), path = "guard_elsewhere.rs")]
+mod guard;
 mod observation;
 mod offspring;
 mod process;
@@ -38,6 +41,7 @@ mod transport;
 mod upstream;
 
 pub use client::{ACCEPTED_VERSIONS, ASKED_VERSION, CLIENT_NAME};
+pub use contain::{Containment, Held, expected as containment};
 pub use door::{CallRequest, Door, MAX_CALLS_IN_FLIGHT};
 pub use ending::CallEnding;
 pub use frame::MAX_FRAME_BYTES;
@@ -254,6 +258,8 @@ impl State {
             return;
         }
         let session = match &self.phase {
+            // The news of a wire that has ended is on its way.
+            Phase::Ready { session, .. } if session.has_lost_its_wire() => return self.wait(myself, call),
             Phase::Ready { session, .. } => session,
             Phase::Opening { .. } | Phase::Down { .. } => return self.wait(myself, call),
             Phase::Closing { .. } => {
@@ -346,6 +352,7 @@ impl State {
         tracing::info!(
             server,
             pid,
+            held_by = session.held().by.describe(),
             version = loaded.protocol_version,
             tools = loaded.offered.len(),
             "connected"
@@ -426,6 +433,8 @@ impl State {
             server: self.server().to_owned(),
             state: ConnectionState::Opening,
             pid: None,
+            held_by: None,
+            held_because: None,
             restarts: 0,
             failures: self.failures,
             next_try_ms: None,
@@ -449,6 +458,8 @@ impl State {
                 let tally = session.client.transport().tally();
                 seen.state = ConnectionState::Ready;
                 seen.pid = Some(session.pid());
+                seen.held_by = Some(session.held().by);
+                seen.held_because.clone_from(&session.held().instead_of);
                 seen.protocol_version = Some(session.loaded.protocol_version.clone());
                 seen.offered = session.loaded.offered.len();
                 seen.stray_answers += tally.stray_answers;

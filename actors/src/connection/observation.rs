@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::contain::Containment;
+
 /// Where a connection is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -25,6 +27,10 @@ pub struct Observation {
     pub state: ConnectionState,
     /// The server's process, while it is connected.
     pub pid: Option<u32>,
+    /// What holds the server's processes together, while it is connected.
+    pub held_by: Option<Containment>,
+    /// What stood in the way of a stricter hold, if anything did.
+    pub held_because: Option<String>,
     /// Attempts to connect after the first.
     pub restarts: u64,
     /// Failures in a row, which set the wait before the next attempt.

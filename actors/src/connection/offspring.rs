@@ -4,6 +4,9 @@
 //! its own, which a signal to the server's group does not reach. So the tree below the server is walked every so often
 //! and once more before the server is killed, and each new group whose leader stands in that tree is written down like
 //! the server's own. A process that leaves its parent *and* its group between two walks is not seen.
+//!
+//! Needed where a server has no guard, and where its guard is killed together with this process. In a namespace there
+//! is nothing to look for, and nobody walks.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -67,6 +70,11 @@ impl Groups {
         reap::kill_own(&self.others);
     }
 
+    /// Kills the server's own group, if it is still that.
+    pub(crate) fn kill_own(&self) {
+        reap::kill_own(self.own.as_slice());
+    }
+
     /// Strikes out the groups that have nobody left, and makes sure that the others are written down. Blocks up to
     /// `patience` a group; returns how many have somebody left.
     pub(crate) fn strike_out(self, ledger: &dyn GroupLedger, patience: Duration) -> usize {
@@ -121,8 +129,8 @@ fn below(roots: Vec<u32>) -> Vec<ProcessStat> {
     found
 }
 
-/// The children of a process, thread by thread; none where the kernel does not list them.
-fn children(pid: u32) -> Vec<u32> {
+/// The children of a process, thread by thread and the oldest first; none where the kernel does not list them.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let listed = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
     let lists: Vec<String> = threads.filter_map(Result::ok).filter_map(listed).collect();

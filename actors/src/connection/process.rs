@@ -1,37 +1,36 @@
 //! The child process of one stdio server: starting it, containing it, ending it and everything it started.
 //!
-//! The one file with `unsafe`: the hook that runs in the child between fork and exec. Knows nothing of MCP; `session`
-//! starts a process and closes it.
+//! Knows nothing of MCP; `session` starts a process and closes it. What runs in the child before the server does is
+//! the matter of `guard`.
 //!
 //! Each child has a *keeper*, a thread that starts it, waits for it, and ends with it:
 //! - the signal that the kernel sends to a child at its parent's death is bound to the parent *thread*, so the thread
 //!   that forks must live as long as the child;
-//! - the leader is not reaped before the rest of its group is killed, so the number can name nobody else at that moment.
+//! - a child is not reaped before it is sure that nobody signals it any more, so its number can name nobody else at
+//!   such a moment.
 //!
-//! [`ProcessGroup`] kills the group when it is dropped, so a killed or panicking actor leaves nothing behind. What a
-//! SIGKILL of this very process leaves behind (grandchildren) is the matter of `reap`.
-//!
-//! The server is not put into a process-id namespace. It would become process 1 there, which changes how signals and
-//! orphans reach it, and would see its user mapped; that belongs to a sandbox that an operator chooses.
-
-#![expect(unsafe_code, reason = "the hook between fork and exec is unsafe to install")]
+//! The child is the guard of the server, or the server itself where there can be no guard. [`ProcessGroup`] ends the
+//! server, and with it whatever it started, when it is dropped, so a killed or panicking actor leaves nothing behind.
+//! What is left behind when a guard is killed together with this very process is the matter of `reap`.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 use tokio::io::AsyncReadExt;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::offspring::{FIRST_WALK, Groups, WALK_EVERY};
+use super::contain::{self, Containment, Held};
+use super::guard::{self, Plan, Report};
+use super::offspring::{self, FIRST_WALK, Groups, WALK_EVERY};
 use super::reap::{self, GroupLedger};
 use super::server::{ServerSpec, child_env};
 
@@ -44,7 +43,7 @@ const CLOSE_STEP: Duration = Duration::from_secs(2);
 /// How long the keeper watches each killed group disappear before it leaves its record to the next start.
 const DYING: Duration = Duration::from_secs(2);
 
-/// A running server: its pipes, its group, and the news of its end.
+/// A running server: its pipes, what holds it, and the news of its end.
 #[derive(Debug)]
 pub(crate) struct Process {
     /// The pipe to the server; taken by the transport.
@@ -53,13 +52,17 @@ pub(crate) struct Process {
     pub(crate) stdout: Option<ChildStdout>,
     pub(crate) stderr: StderrTail,
     group: ProcessGroup,
+    held: Held,
     exit: watch::Receiver<Option<ExitStatus>>,
-    walker: JoinHandle<()>,
+    /// Nothing escapes from a namespace, so nothing is looked for there.
+    walker: Option<JoinHandle<()>>,
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.walker.abort();
+        if let Some(walker) = &self.walker {
+            walker.abort();
+        }
         // Whoever else holds a handle on the group, it ends here.
         self.group.kill();
     }
@@ -72,39 +75,58 @@ struct Started {
     stdout: std::process::ChildStdout,
     stderr: std::process::ChildStderr,
     group: ProcessGroup,
+    held: Held,
     exit: watch::Receiver<Option<ExitStatus>>,
 }
 
 impl Process {
-    /// Starts the server in a group of its own, with the environment it is given and no more.
+    /// Starts the server in a group of its own, with the environment it is given and no more, held the strictest way
+    /// that its description and this machine allow.
     ///
     /// # Errors
-    /// When the program cannot be found or started.
+    /// When the program cannot be found or started, or not be held as the operator asks.
     pub(crate) async fn start(
         spec: &ServerSpec,
         session: &str,
         ledger: Arc<dyn GroupLedger>,
     ) -> io::Result<Self> {
-        let command = command(spec)?;
-        let (session, server) = (session.to_owned(), spec.name.clone());
+        Self::start_in(contain::ways(spec.pid_namespace), spec, session, ledger).await
+    }
+
+    /// Starts the server held in the first of these ways that can be gone.
+    pub(super) async fn start_in(
+        ways: &'static [Containment],
+        spec: &ServerSpec,
+        session: &str,
+        ledger: Arc<dyn GroupLedger>,
+    ) -> io::Result<Self> {
+        let (spec, session) = (spec.clone(), session.to_owned());
         let (tell, told) = oneshot::channel();
         std::thread::Builder::new()
             .name("holdpoint-keeper".to_owned())
-            .spawn(move || keep(command, &session, &server, ledger, tell))?;
+            .spawn(move || keep(ways, &spec, &session, ledger, tell))?;
         let gone = |_| io::Error::other("the thread that starts servers ended");
         let started = told.await.map_err(gone)??;
+        let walks = !started.held.by.is_namespace();
         Ok(Self {
             stdin: Some(ChildStdin::from_std(started.stdin)?),
             stdout: Some(ChildStdout::from_std(started.stdout)?),
             stderr: StderrTail::follow(ChildStderr::from_std(started.stderr)?),
-            walker: tokio::spawn(walk(started.group.clone())),
+            walker: walks.then(|| tokio::spawn(walk(started.group.clone()))),
             group: started.group,
+            held: started.held,
             exit: started.exit,
         })
     }
 
+    /// The server's process, by its number here.
     pub(crate) fn pid(&self) -> u32 {
-        self.group.pgid()
+        self.group.0.server
+    }
+
+    /// What holds the server.
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
     }
 
     /// The group, to be killed from elsewhere.
@@ -115,7 +137,9 @@ impl Process {
     /// Looks for groups that the server's children made. Before the server may end by itself, since nothing below it
     /// can be found through it afterwards.
     pub(crate) async fn look(&self) {
-        self.group.look().await;
+        if self.walker.is_some() {
+            self.group.look().await;
+        }
     }
 
     /// News of the leader's end, `None` while it runs.
@@ -128,13 +152,13 @@ impl Process {
         // A server that is not told by the pipe is not told at all if it was never taken.
         drop(self.stdin.take());
         if !self.exits_within(CLOSE_STEP).await {
-            self.group.signal(Signal::TERM);
+            self.group.terminate();
             if !self.exits_within(CLOSE_STEP).await {
                 self.group.kill();
                 self.exits_within(CLOSE_STEP).await;
             }
         }
-        // The leader's end, however it came, made the keeper kill the rest of the group; dropping it does so again.
+        // The server's end, however it came, is the end of whatever else it started; dropping this says so again.
         self.is_struck_out_within(DYING + CLOSE_STEP).await;
     }
 
@@ -143,7 +167,7 @@ impl Process {
         let ended = async { while self.exit.changed().await.is_ok() {} };
         if tokio::time::timeout(patience, ended).await.is_err() {
             tracing::warn!(
-                pgid = self.pid(),
+                pid = self.pid(),
                 "an ended server is still written down; the next start strikes it out"
             );
         }
@@ -165,7 +189,7 @@ async fn walk(group: ProcessGroup) {
     }
 }
 
-/// The process group of a server, and the groups that its children made. Dropping the last handle kills them all.
+/// A server, and whatever it started. Dropping the last handle kills it all.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessGroup(Arc<GroupGuard>);
 
@@ -173,39 +197,54 @@ pub(crate) struct ProcessGroup(Arc<GroupGuard>);
 struct GroupGuard {
     leader: SharedLeader,
     ledger: Arc<dyn GroupLedger>,
-    pgid: u32,
+    server: u32,
 }
 
-/// Shared by the guard and the keeper, so that "signal the group" and "reap its leader" come one after the other.
-/// `None` once the leader was reaped: its number may name somebody else, and no signal goes there any more.
+/// Shared by the guard and the keeper, so that "signal the child" and "reap it" come one after the other. `None` once
+/// it was reaped: its number may name somebody else, and no signal goes there any more.
 type SharedLeader = Arc<Mutex<Option<Leader>>>;
 
+/// The child that this process waits for.
 #[derive(Debug)]
 struct Leader {
-    pgid: Option<Pid>,
+    child: Option<Pid>,
+    /// Whether it is a guard, which does what is asked of it, or the leader of the server's own group.
+    is_guard: bool,
     groups: Groups,
 }
 
 impl Leader {
-    fn signal(&self, signal: Signal) {
-        if let Some(pgid) = self.pgid {
-            // Nothing left to signal is what was wanted.
-            kill_process_group(pgid, signal).ok();
+    fn terminate(&self) {
+        let Some(child) = self.child else { return };
+        // Nothing left to signal is what was wanted.
+        if self.is_guard {
+            kill_process(child, guard::TERMINATE).ok();
+        } else {
+            kill_process_group(child, Signal::TERM).ok();
         }
     }
 
     fn kill(&mut self) {
-        // The others first: they are found through the living.
+        let Some(child) = self.child else { return };
+        if self.is_guard {
+            kill_process(child, guard::END).ok();
+            // Somebody may have stopped it.
+            kill_process(child, Signal::CONT).ok();
+        } else {
+            // The others first: they are found through the living.
+            self.groups.kill_others();
+            kill_process_group(child, Signal::KILL).ok();
+        }
+    }
+
+    /// Ends what a guard held that was killed itself.
+    fn kill_in_place_of_a_guard(&mut self) {
         self.groups.kill_others();
-        self.signal(Signal::KILL);
+        self.groups.kill_own();
     }
 }
 
 impl ProcessGroup {
-    fn pgid(&self) -> u32 {
-        self.0.pgid
-    }
-
     async fn look(&self) {
         let group = self.clone();
         let look = move || {
@@ -217,13 +256,13 @@ impl ProcessGroup {
         tokio::task::spawn_blocking(look).await.ok();
     }
 
-    fn signal(&self, signal: Signal) {
+    fn terminate(&self) {
         if let Some(leader) = &*self.0.lock() {
-            leader.signal(signal);
+            leader.terminate();
         }
     }
 
-    /// Sends SIGKILL to every process of every group of the server. Safe at any time and any number of times.
+    /// Has every process of the server killed. Safe at any time and any number of times.
     pub(crate) fn kill(&self) {
         self.0.kill();
     }
@@ -247,50 +286,46 @@ impl Drop for GroupGuard {
     }
 }
 
-/// The keeper's whole life: start the child, wait for its end, end its groups, reap it, strike out its records.
+/// The keeper's whole life: start the child, wait for the server's end, end what it left, reap the child, strike out
+/// its records.
 fn keep(
-    mut command: Command,
+    ways: &[Containment],
+    spec: &ServerSpec,
     session: &str,
-    server: &str,
     ledger: Arc<dyn GroupLedger>,
     tell: oneshot::Sender<io::Result<Started>>,
 ) {
     let forks = reap::forks().ok();
-    let mut child = match command.spawn() {
-        Ok(child) => child,
+    let mut born = match bear(ways, spec) {
+        Ok(born) => born,
         Err(error) => {
             tell.send(Err(error)).ok();
             return;
         }
     };
-    let pgid = child.id();
-    let record = reap::describe(pgid, forks, session, server);
+    let record = reap::describe(born.recorded, forks, session, &spec.name);
     // Before the server is asked anything, and however long it takes.
     record.iter().for_each(|record| ledger.record(record));
-    let groups = Groups::new(record);
-    let leader: SharedLeader = Arc::new(Mutex::new(Some(Leader { pgid: raw_pid(pgid), groups })));
-    let group = ProcessGroup(Arc::new(GroupGuard { leader: leader.clone(), ledger: ledger.clone(), pgid }));
+    let (child, is_guard) = (raw_pid(born.child.id()), born.report.is_some());
+    let leader = Leader { child, is_guard, groups: Groups::new(record) };
+    let leader: SharedLeader = Arc::new(Mutex::new(Some(leader)));
+    let guard = GroupGuard { leader: leader.clone(), ledger: ledger.clone(), server: born.server };
     let (exited, exit) = watch::channel(None);
-    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let pipes = (born.child.stdin.take(), born.child.stdout.take(), born.child.stderr.take());
     if let (Some(stdin), Some(stdout), Some(stderr)) = pipes {
+        let (group, held) = (ProcessGroup(Arc::new(guard)), born.held.clone());
         // If nobody waits any more, the message comes back, and dropping the group in it kills the child.
-        tell.send(Ok(Started { stdin, stdout, stderr, group, exit })).ok();
+        tell.send(Ok(Started { stdin, stdout, stderr, group, held, exit })).ok();
     }
-    await_exit(&child);
-    let (status, ended) = {
-        let mut leader = leader.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(leader) = &mut *leader {
-            leader.kill();
-        }
-        (child.wait(), leader.take())
-    };
-    exited.send(Some(status.unwrap_or_default())).ok();
-    // Whoever closes the server waits until `exited` is dropped.
-    let left = ended.map_or(0, |leader| leader.groups.strike_out(&*ledger, DYING));
+    let told = born.ended.or_else(|| born.report.as_mut().and_then(Report::ended));
+    let left = bury(&leader, &mut born.child, told, &exited).map_or(0, |leader| {
+        // Whoever closes the server waits until `exited` is dropped.
+        leader.groups.strike_out(&*ledger, DYING)
+    });
     if left > 0 {
         tracing::warn!(
-            server,
-            pgid,
+            server = spec.name,
+            pid = born.server,
             left,
             "a killed server's processes are still there; the next start looks again"
         );
@@ -298,7 +333,107 @@ fn keep(
     drop(exited);
 }
 
-/// Waits for the leader's end without reaping it.
+/// Sees to it that nothing of a server that has ended is left, tells of its end, and reaps the child.
+///
+/// `told` is the server's end as its guard told it: `None` without a guard, and from one that was killed.
+fn bury(
+    leader: &SharedLeader,
+    child: &mut Child,
+    told: Option<ExitStatus>,
+    exited: &watch::Sender<Option<ExitStatus>>,
+) -> Option<Leader> {
+    let lock = || leader.lock().unwrap_or_else(PoisonError::into_inner);
+    if told.is_none() {
+        await_exit(child);
+    }
+    if let Some(leader) = &mut *lock() {
+        leader.kill();
+        if leader.is_guard && told.is_none() {
+            leader.kill_in_place_of_a_guard();
+        }
+    }
+    if told.is_some() {
+        exited.send(told).ok();
+        // The guard's end: nothing is left.
+        await_exit(child);
+    }
+    let (status, ended) = {
+        let mut leader = lock();
+        (child.wait(), leader.take())
+    };
+    if told.is_none() {
+        // A guard has no other end of its own than this one.
+        let killed = ExitStatus::from_raw(Signal::KILL.as_raw());
+        let is_guard = ended.as_ref().is_some_and(|leader| leader.is_guard);
+        let status = status.ok().filter(|status| !(is_guard && status.success())).unwrap_or(killed);
+        exited.send(Some(status)).ok();
+    }
+    ended
+}
+
+/// A started server.
+struct Born {
+    /// The guard, or the server itself.
+    child: Child,
+    report: Option<Report>,
+    /// The server's process, by its number here.
+    server: u32,
+    /// The group that a later start would look for.
+    recorded: u32,
+    held: Held,
+    /// The server's end, if its guard told of that first.
+    ended: Option<ExitStatus>,
+}
+
+/// Starts a server, held in the first of these ways that can be gone.
+fn bear(ways: &[Containment], spec: &ServerSpec) -> io::Result<Born> {
+    let mut obstacles = Vec::new();
+    for way in ways {
+        if let Some(why) = way.obstacle() {
+            obstacles.push((*way, why.to_owned()));
+            continue;
+        }
+        let instead_of = (!obstacles.is_empty()).then(|| contain::listed(&obstacles));
+        match bear_in(*way, spec) {
+            Ok(born) => return Ok(Born { held: Held { by: *way, instead_of }, ..born }),
+            // What went well in the rehearsal may fail later: somebody used up what there is of it.
+            Err(error) => match guard::failed_step(&error) {
+                Some(why) => {
+                    tracing::warn!(server = spec.name, why, "a server can't be held by {}", way.describe());
+                    obstacles.push((*way, why));
+                }
+                None => return Err(error),
+            },
+        }
+    }
+    Err(io::Error::other(contain::refusal(&obstacles)))
+}
+
+fn bear_in(way: Containment, spec: &ServerSpec) -> io::Result<Born> {
+    let mut command = command(spec)?;
+    let (plan, mut report) = Plan::new(way, false)?;
+    plan.install(&mut command);
+    let child = command.spawn()?;
+    // The report's writing end goes with it: from now on the guard alone has it.
+    drop(command);
+    let held = Held { by: way, instead_of: None };
+    let own = child.id();
+    if !way.is_guarded() {
+        return Ok(Born { child, report: None, server: own, recorded: own, held, ended: None });
+    }
+    // A guard that was killed before it could tell is buried by the keeper like any other.
+    let (below, ended) = report.started();
+    let below = below.unwrap_or(own);
+    let (server, recorded) = if way.is_namespace() {
+        // The init's first child. The init is of the guard's group, and the server's own is seen by nobody else.
+        (offspring::children(below).first().copied().unwrap_or(own), own)
+    } else {
+        (below, below)
+    };
+    Ok(Born { child, report: Some(report), server, recorded, held, ended })
+}
+
+/// Waits for the child's end without reaping it.
 fn await_exit(child: &Child) {
     let Some(pid) = raw_pid(child.id()) else { return };
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -322,9 +457,7 @@ fn command(spec: &ServerSpec) -> io::Result<Command> {
         .envs(child_env(&spec.inherit_env, &spec.env, |name| std::env::var_os(name)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    contain(&mut command);
+        .stderr(Stdio::piped());
     Ok(command)
 }
 
@@ -345,28 +478,6 @@ fn find(program: &str, path: Option<&OsStr>) -> io::Result<PathBuf> {
         .find(runs)
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no program {program:?} on PATH")))
 }
-
-/// Binds the child to this process: it gains no privileges, and is killed when this thread ends.
-#[cfg(target_os = "linux")]
-fn contain(command: &mut Command) {
-    let parent = rustix::process::getpid();
-    let hook = move || {
-        rustix::thread::set_no_new_privs(true)?;
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the signal was asked for.
-        if rustix::process::getppid() == Some(parent) {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()))
-        }
-    };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed. The hook makes three system calls through
-    // rustix, compares two integers, and builds an error without allocating.
-    unsafe { command.pre_exec(hook) };
-}
-
-#[cfg(not(target_os = "linux"))]
-fn contain(_command: &mut Command) {}
 
 /// The last bytes that a server wrote to stderr.
 #[derive(Debug)]

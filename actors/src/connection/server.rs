@@ -31,6 +31,9 @@ pub struct ServerSpec {
     pub default_timeout: Option<Duration>,
     /// The most bytes of one result that are recorded; `None` is [`DEFAULT_MAX_CONTENT_BYTES`].
     pub max_content_bytes: Option<usize>,
+    /// Whether a stdio server is held in a process-id namespace. `None`: where this process may make one without more
+    /// ado. `true`: always, through a user namespace if need be, or it is not started. `false`: never.
+    pub pid_namespace: Option<bool>,
 }
 
 /// Why a server cannot be started as described. Nothing has run when this is returned.

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::client::{Client, Error, after};
+use super::contain::Held;
 use super::process::Process;
 use super::reap::GroupLedger;
 use super::server::ServerSpec;
@@ -141,6 +142,16 @@ fn tail(process: &Process) -> String {
 impl Session {
     pub(crate) fn pid(&self) -> u32 {
         self.live.process.pid()
+    }
+
+    /// Whether nothing can be sent any more. The reason, with the server's own end, comes by [`Session::lost`].
+    pub(crate) fn has_lost_its_wire(&self) -> bool {
+        self.client.transport().ended().is_some()
+    }
+
+    /// What holds the server's processes together.
+    pub(crate) fn held(&self) -> &Held {
+        self.live.process.held()
     }
 
     /// Resolves when the connection is lost, with the reason; by then every call in flight has its ending.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use holdpoint::codes::Code;
 use holdpoint::proxy::config::{Config, Server};
+use holdpoint_actors::connection::containment;
 use holdpoint_actors::schema::ArgumentSchema;
 use holdpoint_core::json::Json;
 use holdpoint_core::pin::listing::Listing;
@@ -32,6 +33,7 @@ pub(super) fn look(path: &Path, findings: &mut Findings) -> Option<PathBuf> {
     let text = format!("{} is readable: session {}, {servers}", path.display(), config.session);
     findings.push(Area::Configuration, Health::Good, text);
     reach(&config, findings);
+    config.servers.iter().for_each(|server| hold(server, findings));
     let listings = match block_on(servers::list_all(&config.servers)) {
         Ok(listings) => listings,
         Err(error) => {
@@ -71,6 +73,19 @@ fn reach(config: &Config, findings: &mut Findings) {
             format!("server {}: what its arguments reach is not checked (skip_path_check)", server.name);
         findings.push(Area::Configuration, Health::Doubtful, text);
     }
+}
+
+/// Says what holds the server's processes together, and how they could be held better.
+fn hold(server: &Server, findings: &mut Findings) {
+    // A server that can't be held as it must be does not start, and that is said where it is started.
+    let Ok(held) = containment(server.pid_namespace) else { return };
+    let better = containment(Some(true)).ok().filter(|better| better.by != held.by);
+    let better = better.filter(|_| server.pid_namespace.is_none());
+    let better = better.map(|better| format!("\"pid_namespace\": true would use {}", better.by.describe()));
+    let notes: Vec<String> = held.instead_of.into_iter().chain(better).collect();
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+    let text = format!("server {}: its processes are held by {}{notes}", server.name, held.by.describe());
+    findings.push(Area::Configuration, Health::Fact, text);
 }
 
 /// Judges one server as a start would.

@@ -25,6 +25,7 @@ fn what_is_left_out_takes_its_default() {
     assert_eq!((config.approval_ttl, config.grant_ttl), (TTL_DEFAULT, TTL_DEFAULT));
     assert_eq!(config.status_tool, "gate_status");
     assert_eq!(config.lease_ttl, None);
+    assert_eq!(config.servers[0].pid_namespace, None);
     assert_eq!(config.policy.outcome(SideEffect::RemoteMutation), Outcome::RequireApproval);
     assert_eq!(config.policy.outcome(SideEffect::Destructive), Outcome::Deny);
     let limits = config.limits();
@@ -42,7 +43,7 @@ fn every_field_is_read() {
     let text = r#"{"database":"/d/runs.db","session":"A-b_9","policy":{"read_only":"require_approval"},"hold":"0s",
         "repeat_window":"1h1m","max_pending":9,"approval_ttl":"2h","grant_ttl":"0s","status_tool":"st","lease_ttl":"3s",
         "servers":[{"name":"a","command":["x","y"],"env":["A=b"],"inherit_env":["C"],"connect_timeout":"5s",
-            "default_timeout":"1.5s","manifest":"a.json","skip_path_check":true,
+            "default_timeout":"1.5s","manifest":"a.json","skip_path_check":true,"pid_namespace":false,
             "rules":{"t":{"side_effect":"read_only","timeout":"2s","terminal":false,"description":"d","deny":["p"],
                 "fixed":{"q":1.50},"rename":"r","allow_hint_mismatch":true,"outcome":"deny","repeat_window":"0s"}}},
           {"name":"b","endpoint":"https://x","manifest":"b.json","rules":{}}]}"#;
@@ -53,6 +54,7 @@ fn every_field_is_read() {
     let server = &config.servers[0];
     assert_eq!(server.default_timeout, Some(Duration::from_millis(1500)));
     assert!(server.skip_path_check);
+    assert_eq!((server.pid_namespace, server.spec().pid_namespace), (Some(false), Some(false)));
     let rule = &server.rules["t"];
     assert_eq!((rule.outcome, rule.repeat_window), (Some(Outcome::Deny), Some(Duration::ZERO)));
     assert_eq!(rule.rule.fixed["q"].as_str(), "1.50");
@@ -77,6 +79,7 @@ fn what_is_unknown_or_unusable_is_refused() {
         (with("\"session\"", "\"max_pending\":1.5,\"session\""), "1.5"),
         (with("\"session\"", "\"lease_ttl\":\"1s\",\"session\""), "lease_ttl"),
         (with("\"session\"", "\"status_tool\":\"a b\",\"session\""), "status_tool"),
+        (with("\"name\":\"bank\"", "\"name\":\"bank\",\"pid_namespace\":\"yes\""), "yes"),
         (with("\"side_effect\"", "\"outcome\":\"ask\",\"side_effect\""), "ask"),
         (with("\"side_effect\"", "\"timeout\":\"5\",\"side_effect\""), "timeout"),
         (with("\"side_effect\"", "\"repeat_window\":\"-5s\",\"side_effect\""), "negative"),

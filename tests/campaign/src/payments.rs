@@ -2,8 +2,8 @@
 //! every process of a case.
 //!
 //! Owns the ledger's form. At the moment of an effect it looks into the gate's record from outside and writes down
-//! whether an intent for exactly these arguments is open there. Shares nothing with the gate but the protocol. It
-//! writes its process's id beside the ledger, so that whoever outlives its gate can be found.
+//! whether an intent for exactly these arguments is open there. Shares nothing with the gate but the protocol.
+//! Its ledger stands on its command line, so that whoever outlives its gate can be found.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, Write};
@@ -40,7 +40,6 @@ struct Server {
 
 /// Serves until the input ends.
 pub(crate) fn serve(ledger: &Path) -> Result<(), String> {
-    append(&beside(ledger, "pids"), &std::process::id().to_string())?;
     let server = Arc::new(Server { ledger: ledger.to_owned(), output: Mutex::new(io::stdout()) });
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;

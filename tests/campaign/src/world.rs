@@ -477,16 +477,17 @@ impl World {
         judge_settled(&self.database(), &self.path("judge"), &self.outside(self.orphans())?)
     }
 
-    /// Server processes of this world that are alive.
+    /// Processes of this world that are alive, when the last of its proxies has gone: servers, and whoever guards them.
+    ///
+    /// Told by their command lines and not by what they say of themselves: a server may count in numbers of its own.
     fn orphans(&self) -> Vec<String> {
-        let ours = self.root.display().to_string();
-        let pids = ["bank", "petty"]
-            .map(|server| fs::read_to_string(beside(&self.ledger(server), "pids")).unwrap_or_default())
-            .join("");
-        let lives = |pid: &&str| {
+        let ours = format!("{}/", self.root.display());
+        let number = |entry: fs::DirEntry| entry.file_name().into_string().ok()?.parse::<u32>().ok();
+        let lives = |pid: &u32| {
             fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(&ours))
         };
-        pids.lines().filter(lives).map(str::to_owned).collect()
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(number);
+        processes.filter(lives).map(|pid| pid.to_string()).collect()
     }
 
     /// Waits until a payment is held in its server.

@@ -47,7 +47,7 @@ async fn the_last_answer_counts_even_without_its_newline() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_killed_from_outside_is_noticed_and_started_again() {
-    let connection = Connection::ready("orphan").await;
+    let connection = Connection::ready_in_sight("orphan").await;
     let pids = connection.pids().await;
     let call = connection.call_in_flight("silent", "{}").await;
     let server = rustix::process::Pid::from_raw(pids[0].cast_signed()).unwrap();
@@ -62,7 +62,7 @@ async fn a_server_killed_from_outside_is_noticed_and_started_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_comes_while_the_server_is_started_again_is_answered_by_it() {
-    let connection = Connection::ready("normal").await;
+    let connection = Connection::ready_in_sight("normal").await;
     let pids = connection.pids().await;
     let server = rustix::process::Pid::from_raw(pids[0].cast_signed()).unwrap();
     rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
@@ -87,7 +87,7 @@ async fn a_server_that_cannot_be_had_stays_down_and_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_actor_answers_its_calls_and_takes_the_server_with_it() {
-    let connection = Connection::ready("orphan").await;
+    let connection = Connection::ready_in_sight("orphan").await;
     let pids = connection.pids().await;
     let call = connection.call_in_flight("silent", "{}").await;
     connection.actor.kill();
@@ -113,7 +113,7 @@ async fn a_killed_actor_answers_its_calls_and_takes_the_server_with_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panicking_or_failing_actor_answers_its_calls_and_takes_the_server_with_it() {
     for fault in [Fault::Panic, Fault::Error] {
-        let connection = Connection::ready("orphan").await;
+        let connection = Connection::ready_in_sight("orphan").await;
         let pids = connection.pids().await;
         let call = connection.call_in_flight("silent", "{}").await;
         connection.actor.send_message(Msg::Fault(fault)).unwrap();

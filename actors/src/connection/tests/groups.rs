@@ -8,12 +8,12 @@ use super::*;
 /// A shell in front of the server that makes everything behind it ignore SIGTERM.
 fn behind_a_trap(mode: &str) -> ServerSpec {
     let script = format!("trap '' TERM; exec '{}' {mode}", fake_mcp());
-    ServerSpec { command: vec!["sh".to_owned(), "-c".to_owned(), script], ..spec(mode) }
+    ServerSpec { command: vec!["sh".to_owned(), "-c".to_owned(), script], ..in_sight(mode) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_ends_a_grandchild_that_ignores_sigterm() {
-    let connection = Connection::ready("orphan").await;
+    let connection = Connection::ready_in_sight("orphan").await;
     let pids = connection.pids().await;
     assert_eq!(pids.len(), 2);
     let ledger = connection.ledger.clone();
@@ -55,7 +55,7 @@ async fn a_server_is_closed_only_when_its_group_is_struck_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_ends_a_server_that_ignores_the_end_of_its_input() {
-    let connection = Connection::ready("stubborn").await;
+    let connection = Connection::ready_in_sight("stubborn").await;
     let pids = connection.pids().await;
     connection.close().await;
     all_gone(&pids).await;
@@ -72,7 +72,7 @@ async fn closing_ends_a_server_that_ignores_everything_that_can_be_ignored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_leads_a_group_of_its_own_and_is_written_down() {
-    let connection = Connection::ready("normal").await;
+    let connection = Connection::ready_in_sight("normal").await;
     let pid = connection.observe().await.pid.unwrap();
     let groups = connection.ledger.groups();
     assert_eq!(groups.len(), 1);
@@ -158,7 +158,7 @@ async fn written_down(ledger: &MemoryLedger, count: usize) -> Vec<GroupRecord> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_in_a_group_of_its_own_ends_with_the_connection_however_soon_that_ends() {
     for polite in [true, false] {
-        let connection = Connection::ready("detached").await;
+        let connection = Connection::ready_in_sight("detached").await;
         let (pids, ledger) = (connection.pids().await, connection.ledger.clone());
         assert_eq!(reap::ProcessStat::read(pids[1]).unwrap().group, pids[1]);
         // No regular walk was due yet.
@@ -174,7 +174,7 @@ async fn a_child_in_a_group_of_its_own_ends_with_the_connection_however_soon_tha
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_dies_takes_a_child_in_a_group_of_its_own_with_it() {
-    let connection = Connection::ready("detached").await;
+    let connection = Connection::ready_in_sight("detached").await;
     let pids = connection.pids().await;
     let groups = written_down(&connection.ledger, 2).await;
     assert_eq!((groups[0].pgid, groups[1].pgid), (pids[0], pids[1]));
@@ -184,10 +184,21 @@ async fn a_server_that_dies_takes_a_child_in_a_group_of_its_own_with_it() {
     connection.close().await;
 }
 
-/// Kills the owner of a server, and looks at what it left as its next start would.
-async fn sigkill_of_the_owner(mode: &str, groups: usize) {
+fn pid(number: u32) -> rustix::process::Pid {
+    rustix::process::Pid::from_raw(number.cast_signed()).unwrap()
+}
+
+fn parent_of(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    parent.trim().parse().unwrap()
+}
+
+/// Kills the owner of a server together with the server's guard, and looks at what they left as the next start would.
+async fn sigkill_of_the_owner_and_the_guard(mode: &str, groups: usize) {
     let mut owner = Command::new(example("fake_owner"))
         .args([groups.to_string(), fake_mcp(), mode.to_owned()])
+        .env("PID_NAMESPACE", "false")
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -199,6 +210,12 @@ async fn sigkill_of_the_owner(mode: &str, groups: usize) {
     let reaped = reap(&records, &ledger).unwrap();
     assert!(reaped.len() == groups && reaped.iter().all(|group| group.finding == Finding::OwnerLives));
 
+    // The owner would do the guard's work.
+    rustix::process::kill_process(pid(owner.id()), rustix::process::Signal::STOP).unwrap();
+    while reap::ProcessStat::read(owner.id()).is_some_and(|stat| stat.state != 'T') {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    rustix::process::kill_process(pid(parent_of(pids[0])), rustix::process::Signal::KILL).unwrap();
     owner.kill().unwrap();
     owner.wait().unwrap();
     // The kernel's signal ends the server; what the server started is beyond it.
@@ -211,11 +228,44 @@ async fn sigkill_of_the_owner(mode: &str, groups: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sigkill_of_the_owner_leaves_nothing_past_the_next_start() {
-    sigkill_of_the_owner("orphan", 1).await;
+async fn a_sigkill_of_the_owner_and_of_the_guard_leaves_nothing_past_the_next_start() {
+    sigkill_of_the_owner_and_the_guard("orphan", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nor_does_it_leave_a_child_in_a_group_of_its_own() {
-    sigkill_of_the_owner("detached", 2).await;
+    sigkill_of_the_owner_and_the_guard("detached", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_guard_is_killed_ends_with_everything_that_was_seen_of_it() {
+    let connection = Connection::ready_in_sight("detached").await;
+    let pids = connection.pids().await;
+    written_down(&connection.ledger, 2).await;
+    rustix::process::kill_process(pid(parent_of(pids[0])), rustix::process::Signal::KILL).unwrap();
+    all_gone(&pids).await;
+    let seen =
+        connection.observe_until(|seen| seen.restarts == 1 && seen.state == ConnectionState::Ready).await;
+    assert!(seen.last_error.unwrap().contains("signal: 9"));
+    connection.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_guard_ends_with_what_was_seen_below_it() {
+    let ledger = Arc::new(MemoryLedger::default());
+    for polite in [true, false] {
+        let spec = spec("detached");
+        let start = process::Process::start_in(&[Containment::Group], &spec, "test", ledger.clone());
+        let process = start.await.unwrap();
+        assert_eq!(process.held(), &Held { by: Containment::Group, instead_of: None });
+        let pids: Vec<u32> = written_down(&ledger, 2).await.iter().map(|group| group.pgid).collect();
+        assert_eq!((process.pid(), parent_of(process.pid())), (pids[0], std::process::id()));
+        if polite {
+            process.close().await;
+        } else {
+            drop(process);
+        }
+        all_gone(&pids).await;
+        written_down(&ledger, 0).await;
+    }
 }

@@ -2,6 +2,8 @@
 
 mod answers;
 mod connecting;
+#[cfg(target_os = "linux")]
+mod containment;
 mod endings;
 mod groups;
 
@@ -40,6 +42,11 @@ fn spec(mode: &str) -> ServerSpec {
         command: vec![fake_mcp(), mode.to_owned()],
         ..ServerSpec::default()
     }
+}
+
+/// A server that knows itself and its children by the numbers that they have here.
+fn in_sight(mode: &str) -> ServerSpec {
+    ServerSpec { pid_namespace: Some(false), ..spec(mode) }
 }
 
 /// Offers whatever is listed.
@@ -119,7 +126,14 @@ impl Connection {
         call
     }
 
-    /// The process ids of the server and of the child that it started.
+    /// Starts a server that is in sight and waits until it is connected.
+    async fn ready_in_sight(mode: &str) -> Self {
+        let connection = Self::start(in_sight(mode)).await;
+        connection.tools().await.unwrap();
+        connection
+    }
+
+    /// The process ids of the server, which is in sight, and of the child that it started.
     async fn pids(&self) -> Vec<u32> {
         let CallEnding::Answered { raw_result } = self.call("pids", "{}").await else { panic!("no pids") };
         let result: serde_json::Value = serde_json::from_str(&raw_result).unwrap();

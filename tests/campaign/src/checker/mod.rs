@@ -417,7 +417,7 @@ impl Judge<'_> {
             self.fail(Property::Left, format!("{} process groups are noted as alive", self.record.groups));
         }
         for orphan in &self.outside.orphans {
-            self.fail(Property::Left, format!("server process {orphan} outlived its gate"));
+            self.fail(Property::Left, format!("process {orphan} outlived its gate"));
         }
     }
 }
