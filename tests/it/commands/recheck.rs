@@ -1,10 +1,14 @@
 //! `recheck` on what a real proxy recorded: its exit statuses, its text, its JSON, and that it writes nothing.
+//!
+//! What a person is asked is bound by an approval's hash. When other words are put to them, grants that were given before an
+//! update do not count after it; the record of a released version shows that here first.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
+use super::released::{record_of, released};
 use super::servers::Gate;
 use super::serving::{Host, pinned};
 use super::{Ran, Record, assert_harmless, bare};
@@ -374,4 +378,28 @@ fn a_record_that_no_proxy_wrote_has_no_sessions_and_has_runs() {
         ran.out
     );
     assert!(ran.out.contains(r#"pay: require_approval -> deny: tool "pay" is not offered"#), "{}", ran.out);
+}
+
+#[test]
+fn what_a_released_version_decided_is_decided_the_same_again() {
+    let (version, sql) = released().pop().unwrap();
+    let record = record_of(&sql);
+    let server = |name: &str, pay: &str| {
+        json!({"name": name, "command": ["/nowhere"], "manifest": "none.json", "rules": {
+            "balance": {"side_effect": "read_only"}, "pay": {"side_effect": "remote_mutation", "outcome": pay}}})
+    };
+    // The rules of the demonstration, whose record it is.
+    let servers = [server("bank", "require_approval"), server("petty", "allow")];
+    let config = record.folder().join("gate.json");
+    fs::write(&config, json!({"database": "gate.db", "session": "demo", "servers": servers}).to_string())
+        .unwrap();
+    fs::set_permissions(&config, Permissions::from_mode(0o600)).unwrap();
+    let ran = Ran::of(bare("recheck").arg("--config").arg(&config));
+    assert_eq!(ran.status, 0, "{version}: {}{}", ran.out, ran.err);
+    assert!(
+        ran.out.contains("policy unchanged") && !ran.out.contains("policy changed"),
+        "{version}: {}",
+        ran.out
+    );
+    assert!(ran.out.contains("no evaluation of a policy: the call was cut off"), "{version}: {}", ran.out);
 }

@@ -11,7 +11,7 @@ use holdpoint::gate::Runtime;
 
 use super::{Record, Value};
 
-fn released() -> Vec<(String, String)> {
+pub(super) fn released() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/commands/released");
     let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -19,7 +19,7 @@ fn released() -> Vec<(String, String)> {
     paths.iter().map(|path| (version(path), fs::read_to_string(path).unwrap())).collect()
 }
 
-fn record_of(sql: &str) -> Record {
+pub(super) fn record_of(sql: &str) -> Record {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gate.db");
     rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();

@@ -125,13 +125,12 @@ impl Record {
                 return can_t("it was recorded before evaluations were recorded whole".to_owned());
             }
             (None, Some(_)) => {
-                let by = if recorded.answer.kind == INTERRUPTED_SIDE_EFFECT {
-                    "the runtime"
+                let detail = if recorded.answer.kind == INTERRUPTED_SIDE_EFFECT {
+                    "no evaluation of a policy: the call was cut off, and a person was asked whether it runs again"
                 } else {
-                    "a reconciliation"
+                    "no evaluation of a policy: a reconciliation put the call that was cut off to a person"
                 };
-                let detail = format!("no evaluation of a policy: {by} paused a call that was cut off");
-                return settled(Finding::NotAnEvaluation, detail);
+                return settled(Finding::NotAnEvaluation, detail.to_owned());
             }
         };
         match self.question(written, recorded, view) {

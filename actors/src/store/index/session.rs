@@ -7,6 +7,10 @@ use rusqlite::OptionalExtension as _;
 
 use super::super::reader::{ReadError, Reader};
 
+/// By the key, backwards, which the plus asks for: an index would have to sort the whole session for each page.
+pub(super) const SESSION_RUNS: &str =
+    "SELECT id, run_id FROM proxy_calls WHERE +session = ? AND id < ? ORDER BY id DESC LIMIT ?";
+
 /// A row of the index, as far as it says which run it is of. The run may never have begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedRun {
@@ -42,10 +46,7 @@ impl Reader<'_> {
         let before = before.unwrap_or(i64::MAX);
         let rows = self
             .conn
-            .prepare_cached(
-                // By the key, backwards: no index has a session's rows in this order.
-                "SELECT id, run_id FROM proxy_calls WHERE session = ? AND id < ? ORDER BY id DESC LIMIT ?",
-            )?
+            .prepare_cached(SESSION_RUNS)?
             .query_map((session, before, limit.max(0)), |row| {
                 Ok(IndexedRun { row: row.get(0)?, run: RunId::from(row.get::<_, String>(1)?) })
             })?

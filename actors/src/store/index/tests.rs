@@ -16,6 +16,7 @@ use holdpoint_core::tool::SideEffect;
 use rusqlite::Connection;
 
 use super::cache::IndexCache;
+use super::session::SESSION_RUNS;
 use super::view::{Depth, Entering, open_calls};
 use crate::store::{Options, Reader, open};
 
@@ -317,4 +318,26 @@ fn over(conn: &Connection) -> Vec<String> {
 
 fn newest_id(conn: &Connection) -> i64 {
     conn.query_row("SELECT COALESCE(MAX(id), 0) FROM proxy_calls", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_session_is_walked_from_its_newest_call_a_page_at_a_time_and_without_sorting() {
+    let f = file();
+    for id in 1..=5 {
+        row(&f.conn, id, &format!("k{id}"), "bank_pay");
+    }
+    f.conn.execute("UPDATE proxy_calls SET session = 'other' WHERE id = 3", []).unwrap();
+    let reader = Reader::over(&f.conn);
+    let page = |before| -> Vec<i64> {
+        let rows = reader.session_runs("s", before, 2).unwrap().unwrap();
+        rows.iter().map(|indexed| indexed.row).collect()
+    };
+    assert_eq!([page(None), page(Some(4)), page(Some(1))], [vec![5, 4], vec![2, 1], vec![]]);
+    assert_eq!(reader.session_runs("other", None, 9).unwrap().unwrap().len(), 1);
+    let mut plan = f.conn.prepare(&format!("EXPLAIN QUERY PLAN {SESSION_RUNS}")).unwrap();
+    let steps = plan.query_map(("s", 9, 2), |row| row.get::<_, String>(3)).unwrap();
+    let steps: Vec<String> = steps.map(Result::unwrap).collect();
+    assert!(steps.len() == 1 && steps[0].contains("INTEGER PRIMARY KEY"), "{steps:?}");
+    f.conn.execute_batch("DROP TABLE proxy_calls").unwrap();
+    assert_eq!(reader.session_runs("s", None, 2).unwrap(), None, "an embedder's record has no index");
 }
