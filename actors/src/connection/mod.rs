@@ -40,6 +40,15 @@ mod tool;
 mod transport;
 mod upstream;
 
+/// Counts the messages in one line of a server's. Only for the campaign, which feeds it foreign bytes.
+///
+/// # Errors
+/// Why the line holds none.
+#[cfg(feature = "faults")]
+pub fn messages_in(line: &[u8]) -> Result<usize, String> {
+    frame::parse(line).map(|messages| messages.len()).map_err(|error| error.to_string())
+}
+
 pub use client::{ACCEPTED_VERSIONS, ASKED_VERSION, CLIENT_NAME};
 pub use contain::{Containment, Held, expected as containment};
 pub use door::{CallRequest, Door, MAX_CALLS_IN_FLIGHT};

@@ -68,6 +68,8 @@ pub(crate) enum Story {
 /// What came of a case.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
+    /// Cases that this is the sum of; zero is one.
+    pub(crate) cases: usize,
     /// Processes that died by signal 9 as they should.
     pub(crate) deaths: usize,
     /// Payments that the world saw.
@@ -81,6 +83,25 @@ pub(crate) struct Outcome {
     pub(crate) trouble: Option<String>,
     /// Where to look, when it failed.
     pub(crate) kept: Option<String>,
+}
+
+impl Outcome {
+    pub(crate) fn is_good(&self) -> bool {
+        self.violations.is_empty() && self.trouble.is_none()
+    }
+
+    /// Adds another case's outcome, which is told by this name.
+    pub(crate) fn add(&mut self, other: Outcome, name: &str) {
+        self.cases += 1;
+        self.deaths += other.deaths;
+        self.effects += other.effects;
+        self.images += other.images;
+        self.failed += other.failed;
+        self.violations.extend(other.violations.into_iter().map(|violation| violation.at(name)));
+        let trouble = other.trouble.map(|why| format!("{name}: {why}"));
+        self.trouble = self.trouble.take().or(trouble);
+        self.kept = self.kept.take().or(other.kept);
+    }
 }
 
 /// The points of the list, each with a name for the report.
@@ -162,11 +183,9 @@ pub(crate) fn run(
     }
     if *story == Story::FailingSyncs {
         for n in SYNCS_OF_CALLS {
-            let story = Story::Failing(format!("sync:eio:{n}"));
-            let of_one = run(programs, &format!("{label}-{n}"), &story, broken, seed);
-            outcome.failed += of_one.failed;
-            outcome.trouble = of_one.trouble.or(outcome.trouble);
-            outcome.violations.extend(of_one.violations);
+            let which = format!("sync:eio:{n}");
+            let of_one = run(programs, &format!("{label}-{n}"), &Story::Failing(which.clone()), broken, seed);
+            outcome.add(of_one, &which);
         }
         return outcome;
     }

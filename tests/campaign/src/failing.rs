@@ -3,7 +3,8 @@
 //! Owns the kinds of failure and the sweep over N. A case counts only if the library in front of the C library's
 //! functions says that it struck.
 
-use crate::cases::{Outcome, Story};
+use crate::cases::{self, Outcome, Story};
+use crate::world::Programs;
 
 /// What can fail, and how.
 pub(crate) const KINDS: [&str; 5] = ["sync:eio", "truncate:eio", "write:eio", "write:enospc", "write:short"];
@@ -13,13 +14,16 @@ const N_MAX: u64 = 2_000;
 /// Which operations of a kind fail.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sweep {
-    /// The first.
-    pub(crate) first: u64,
-    /// From one to the next.
-    pub(crate) stride: u64,
+    first: u64,
+    stride: u64,
 }
 
 impl Sweep {
+    /// Every one.
+    pub(crate) fn whole() -> Sweep {
+        Sweep { first: 1, stride: 1 }
+    }
+
     /// Every one of the few, and of the many writes some, which the seed shifts.
     pub(crate) fn short(kind: &str, seed: u64) -> Sweep {
         let stride = if kind.starts_with("write") { 19 } else { 1 };
@@ -27,28 +31,27 @@ impl Sweep {
     }
 }
 
-/// Runs the cases of a kind until one's failure does not come any more, `wide` at a time.
-pub(crate) fn sweep(
-    kind: &str,
-    sweep: Sweep,
-    wide: usize,
-    run: impl Fn(&[Story]) -> Vec<Outcome>,
-    mut note: impl FnMut(&str, &Outcome),
-) -> Result<(), String> {
+/// Runs the cases of a kind until one's failure does not come any more.
+pub(crate) fn sweep(programs: &Programs, world: &str, kind: &str, sweep: Sweep, seed: u64) -> Outcome {
+    let mut sum = Outcome::default();
     let mut n = sweep.first;
-    while n < N_MAX {
-        let ns = (0..wide as u64).map(|turn| n + turn * sweep.stride);
-        let names: Vec<String> = ns.map(|n| format!("{kind}:{n}")).collect();
-        let stories: Vec<Story> = names.iter().cloned().map(Story::Failing).collect();
-        let outcomes = run(&stories);
-        let over = outcomes.iter().any(|outcome| outcome.failed == 0);
-        for (name, outcome) in names.iter().zip(&outcomes) {
-            note(name, outcome);
+    loop {
+        let which = format!("{kind}:{n}");
+        let label = format!("{world}-{n}");
+        let outcome =
+            cases::run(programs, &label, &Story::Failing(which.clone()), None, seed.wrapping_add(n << 20));
+        let (is_over, is_good) = (outcome.failed == 0, outcome.is_good());
+        sum.add(outcome, &which);
+        // The run in which nothing failed any more is the end, and no case.
+        sum.cases -= usize::from(is_over);
+        if is_over || !is_good {
+            return sum;
         }
-        if over {
-            return Ok(());
+        n += sweep.stride;
+        if n > N_MAX {
+            sum.trouble =
+                Some(format!("{kind}: operation {N_MAX} still failed, so the workload does not end"));
+            return sum;
         }
-        n += wide as u64 * sweep.stride;
     }
-    Err(format!("{kind}: operation {N_MAX} still failed, so the workload does not end"))
 }

@@ -1,6 +1,6 @@
 //! The layers that run inside one process with the product's own crates, as children of this program.
 //!
-//! Owns their sizes and the reading of their one line of JSON. A child that prints no line is a failure.
+//! Owns the reading of their one line of JSON. A child that prints no line is a failure.
 
 use std::process::Command;
 
@@ -13,12 +13,6 @@ use crate::world::Programs;
 pub(crate) struct Layer {
     pub(crate) name: &'static str,
     pub(crate) count: u64,
-}
-
-/// All of them.
-pub(crate) fn layers(short: bool) -> Vec<Layer> {
-    let layer = |name, few, many| Layer { name, count: if short { few } else { many } };
-    vec![layer("model", 1_200_000, 20_000_000), layer("unguarded", 1, 1), layer("replay", 400, 20_000)]
 }
 
 /// Runs a layer, as a broken build if one is named, and gives its line. What kept it from one is its one failure.

@@ -1,9 +1,10 @@
 //! The crash campaign: kills the real programs, again and again, and judges from outside what is left.
 //!
-//! `cargo run --release -p holdpoint-campaign [-- --seconds N --seed S --short]` builds the product with its faults, runs
-//! every named point, then random deaths and several processes for the time given, then the broken builds, and prints a
-//! report. Owns the order and the exit status: zero only if nothing was violated, every counted case really died, and
-//! every broken build was noticed.
+//! `cargo run --release -p holdpoint-campaign [-- --short | --seconds N] [--seed S]` builds the product with its faults,
+//! does the jobs of every layer, and prints a report. With `--shard I/N` it does its part of them, with `--resume DIR` it
+//! keeps a line of each job there and does none twice, and `merge DIR..` makes one report of what was done. Owns the order
+//! and the exit status: zero only if nothing was violated, every counted case really happened, and every broken build was
+//! noticed.
 
 mod broken;
 mod cases;
@@ -12,12 +13,16 @@ mod clock;
 mod failing;
 mod host;
 mod inside;
+mod jobs;
+mod options;
 mod payments;
 mod power;
 mod random;
 mod report;
 mod world;
 
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -25,25 +30,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use broken::Broken;
-use cases::{Outcome, Story};
+use serde_json::{Value, json};
+
 use clock::now;
-use report::Report;
+use jobs::Job;
+use options::Options;
+use report::{Report, Setting};
 use world::{Programs, World};
 
-/// The time for random deaths and for several processes, when none is given.
-const SECONDS: u64 = 120;
-const SECONDS_SHORT: u64 = 5;
-/// Cases that are run at a time.
+/// Jobs that are done at a time: most of them mostly wait.
 const SIDE_BY_SIDE: usize = 4;
-
-struct Options {
-    seconds: Option<u64>,
-    seed: u64,
-    short: bool,
-    write: bool,
-    only: Option<String>,
-}
+/// Where the report of a long run is committed.
+const COMMITTED: &str = "../../docs/campaign.md";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -52,7 +50,8 @@ fn main() -> ExitCode {
             let ledger = words.get(1).map(PathBuf::from).ok_or_else(|| "name the ledger".to_owned());
             ledger.and_then(|ledger| payments::serve(&ledger)).map(|()| true)
         }
-        Some(_) | None => options(&words).and_then(|options| campaign(&options)),
+        Some("merge") => Options::read(&words[1..]).and_then(|options| merge(&options)),
+        Some(_) | None => Options::read(&words).and_then(|options| campaign(&options)),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -69,118 +68,131 @@ fn say(text: &str) {
     drop(writeln!(std::io::stdout(), "{text}"));
 }
 
-fn options(words: &[String]) -> Result<Options, String> {
-    let mut options = Options { seconds: None, seed: 1, short: false, write: false, only: None };
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().cloned().ok_or_else(|| format!("{word} needs a value"));
-        let number = |text: String| text.parse::<u64>().map_err(|_| format!("{word} {text}: not a number"));
-        match word.as_str() {
-            "--seconds" => options.seconds = Some(number(value()?)?),
-            "--seed" => options.seed = number(value()?)?,
-            "--short" => options.short = true,
-            "--write-report" => options.write = true,
-            "--only" => options.only = Some(value()?),
-            _ => {
-                return Err(format!(
-                    "{word}: known are --seconds N, --seed S, --short, --only TEXT, --write-report"
-                ));
-            }
-        }
-    }
-    Ok(options)
-}
-
 fn campaign(options: &Options) -> Result<bool, String> {
     let programs = programs()?;
-    let mut report = Report::new(options.seed, options.short, &std::env::args().skip(1).collect::<Vec<_>>());
-    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     // The first world asks the servers for their pins, and the others take them from there.
     drop(World::make(&programs, "first", None)?);
-    let named: Vec<_> =
-        cases::named().into_iter().enumerate().filter(|(_, (name, _))| wanted(name)).collect();
-    let seeded = |at: usize| options.seed.wrapping_add(at as u64);
-    let outcomes = side_by_side(named.len(), |turn| {
-        let (at, (_, story)) = &named[turn];
-        cases::run(&programs, &format!("named-{at}"), story, None, seeded(*at))
-    });
-    for ((at, (name, _)), outcome) in named.iter().zip(&outcomes) {
-        report.named(name, seeded(*at), outcome);
+    let mut lines = match &options.resume {
+        Some(folder) => kept_lines(std::slice::from_ref(folder))?,
+        None => Vec::new(),
+    };
+    let done: HashSet<String> =
+        lines.iter().filter_map(|line| Some(line["job"].as_str()?.to_owned())).collect();
+    let wanted = |job: &Job| options.only.as_ref().is_none_or(|only| job.is_named(only));
+    let ours = |job: &Job| job.number % options.shards == options.shard;
+    let jobs: Vec<Job> = jobs::all(options.short)
+        .into_iter()
+        .filter(|job| wanted(job) && ours(job) && !done.contains(&job.name()))
+        .collect();
+    let keeping = options.resume.as_ref().map(|folder| keep_in(folder, options)).transpose()?;
+    let (made, seconds) = work(&programs, &jobs, options, keeping);
+    lines.extend(made);
+    let setting = Setting {
+        command: options.command.clone(),
+        seeds: vec![options.seed],
+        short: options.short,
+        seconds,
+        profile: profile().to_owned(),
+    };
+    let good = publish(&Report::of(&setting, &lines), options)?;
+    if good {
+        drop(fs::remove_dir_all(&programs.folder));
     }
-    for kind in failing::KINDS.into_iter().filter(|_| wanted("failing")) {
-        let run = |stories: &[Story]| {
-            side_by_side(stories.len(), |turn| {
-                let Story::Failing(which) = &stories[turn] else { return Outcome::default() };
-                cases::run(&programs, &format!("failing-{which}"), &stories[turn], None, options.seed)
-            })
-        };
-        let sweep = failing::Sweep::short(kind, options.seed);
-        failing::sweep(kind, sweep, SIDE_BY_SIDE, run, |name, outcome| {
-            report.failing(name, options.seed, outcome);
-        })?;
-    }
-    for layer in inside::layers(options.short).into_iter().filter(|layer| wanted(layer.name)) {
-        report.inside(&layer, options.seed, &inside::run(&programs, &layer, options.seed, None));
-    }
-    let broken: Vec<_> = broken::all().into_iter().filter(|broken| wanted(broken.name)).collect();
-    let outcomes = side_by_side(broken.len(), |at| {
-        let Broken { name, story, .. } = &broken[at];
-        cases::run(&programs, &format!("broken-{at}"), story, Some(name), seeded(at))
-    });
-    for (broken, outcome) in broken.iter().zip(&outcomes) {
-        report.broken(broken, outcome);
-    }
-    let seconds = options.seconds.unwrap_or(if options.short { SECONDS_SHORT } else { SECONDS });
-    let (began, time) = (now(), Duration::from_secs(seconds));
-    let mut round = 0;
-    while wanted("random") && began.elapsed() < time {
-        let seed_of = |turn: usize| options.seed.wrapping_mul(1_000_003).wrapping_add((round + turn) as u64);
-        let outcomes = side_by_side(SIDE_BY_SIDE, |turn| {
-            let (label, seed) = (format!("random-{}", round + turn), seed_of(turn));
-            // One in four is of several processes, which wait out real leases, and one of cuts of the power.
-            match turn {
-                0 => random::several(&programs, &label, seed),
-                1 => cases::run(&programs, &label, &Story::PowerCut, None, seed),
-                _ => random::lives(&programs, &label, None, seed),
-            }
-        });
-        for (turn, outcome) in outcomes.iter().enumerate() {
-            match turn {
-                0 => report.several(seed_of(turn), outcome),
-                1 => report.power(seed_of(turn), outcome),
-                _ => report.random(seed_of(turn), outcome),
-            }
-        }
-        round += SIDE_BY_SIDE;
-    }
-    let text = report.text();
-    say(&text);
-    if options.write {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("REPORT.md");
-        std::fs::write(&path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    if report.is_good() {
-        drop(std::fs::remove_dir_all(&programs.folder));
-    }
-    Ok(report.is_good())
+    Ok(good)
 }
 
-/// Runs cases side by side: each of them mostly waits. Gives their outcomes in order.
-fn side_by_side(count: usize, run: impl Fn(usize) -> Outcome + Sync) -> Vec<Outcome> {
+/// Does jobs side by side until they or the time are over. Gives their lines, and how long it took.
+fn work(programs: &Programs, jobs: &[Job], options: &Options, keeping: Option<File>) -> (Vec<Value>, u64) {
+    let began = now();
+    let time = options.seconds.map(Duration::from_secs);
     let next = AtomicUsize::new(0);
-    let outcomes: Vec<Mutex<Outcome>> = (0..count).map(|_| Mutex::default()).collect();
+    let lines = Mutex::new((Vec::new(), keeping));
     std::thread::scope(|scope| {
-        for _ in 0..SIDE_BY_SIDE.min(count) {
+        for _ in 0..SIDE_BY_SIDE.min(jobs.len()) {
             scope.spawn(|| {
-                while let at = next.fetch_add(1, Ordering::Relaxed)
-                    && at < count
+                while time.is_none_or(|time| began.elapsed() < time)
+                    && let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed))
                 {
-                    *outcomes[at].lock().unwrap_or_else(PoisonError::into_inner) = run(at);
+                    let started = now();
+                    let mut line = job.run(programs, options.seed);
+                    line["seconds"] = json!(started.elapsed().as_secs());
+                    line["campaign"] =
+                        json!({"seed": options.seed, "short": options.short, "profile": profile()});
+                    report::failures(&line).iter().for_each(|failure| say(&format!("FAILED {failure}")));
+                    let (lines, keeping) = &mut *lines.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(file) = keeping {
+                        // A line that is lost is a job that is done again.
+                        drop(writeln!(file, "{line}"));
+                    }
+                    lines.push(line);
                 }
             });
         }
     });
-    outcomes.into_iter().map(|outcome| outcome.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+    let (lines, _) = lines.into_inner().unwrap_or_else(PoisonError::into_inner);
+    (lines, began.elapsed().as_secs())
+}
+
+/// Says the report, and writes it where it is committed if that was asked for.
+fn publish(report: &Report<'_>, options: &Options) -> Result<bool, String> {
+    let text = report.text();
+    say(&text);
+    if options.write {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(COMMITTED);
+        fs::write(&path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(report.failures().is_empty())
+}
+
+/// Where a shard's lines are kept.
+fn keep_in(folder: &Path, options: &Options) -> Result<File, String> {
+    let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::create_dir_all(folder).map_err(told)?;
+    let name = format!("shard-{}-of-{}.jsonl", options.shard, options.shards);
+    OpenOptions::new().create(true).append(true).open(folder.join(name)).map_err(told)
+}
+
+/// The lines that earlier runs kept. A torn last one is a job that is done again.
+fn kept_lines(folders: &[PathBuf]) -> Result<Vec<Value>, String> {
+    let mut lines = Vec::new();
+    for folder in folders.iter().filter(|folder| folder.exists()) {
+        let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+        for entry in fs::read_dir(folder).map_err(told)? {
+            let path = entry.map_err(told)?.path();
+            if path.extension().is_some_and(|ending| ending == "jsonl") {
+                let text = fs::read_to_string(&path).map_err(told)?;
+                lines.extend(text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()));
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// Makes one report of what several runs kept.
+fn merge(options: &Options) -> Result<bool, String> {
+    let mut lines = kept_lines(&options.folders)?;
+    // Two machines may have done the same job; with other seeds it is another one.
+    let mut seen = HashSet::new();
+    lines.retain(|line| seen.insert((line["job"].to_string(), line["campaign"]["seed"].as_u64())));
+    let of_campaign =
+        |name: &str| lines.iter().map(|line| line["campaign"][name].clone()).collect::<Vec<_>>();
+    let mut seeds: Vec<u64> = of_campaign("seed").iter().filter_map(Value::as_u64).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let mut profiles: Vec<String> =
+        of_campaign("profile").iter().filter_map(|p| Some(p.as_str()?.to_owned())).collect();
+    profiles.sort_unstable();
+    profiles.dedup();
+    let seconds = lines.iter().filter_map(|line| line["seconds"].as_u64()).sum();
+    let short = of_campaign("short").iter().all(|short| *short == true);
+    let setting =
+        Setting { command: options.command.clone(), seeds, short, seconds, profile: profiles.join(", ") };
+    publish(&Report::of(&setting, &lines), options)
+}
+
+/// As fast as this program itself was built: `release` cannot have the faults, and its twin `campaign` can.
+const fn profile() -> &'static str {
+    if cfg!(debug_assertions) { "dev" } else { "campaign" }
 }
 
 /// Builds the product with its faults, and keeps a copy where no other build overwrites it.
@@ -188,11 +200,7 @@ fn programs() -> Result<Programs, String> {
     let campaign = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = campaign.parent().ok_or("this program is nowhere")?;
     let target = folder.parent().ok_or("this program is nowhere")?;
-    // As fast as this program itself was built: `release` cannot have the faults, and its twin `campaign` can.
-    let (profile, built) = match cfg!(debug_assertions) {
-        true => ("dev", folder.to_owned()),
-        false => ("campaign", target.join("campaign")),
-    };
+    let built = if cfg!(debug_assertions) { folder.to_owned() } else { target.join("campaign") };
     let status = Command::new(env!("CARGO"))
         .args([
             "build",
@@ -214,7 +222,7 @@ fn programs() -> Result<Programs, String> {
             "holdpoint-campaign-inside",
             "--lib",
         ])
-        .args(["--profile", profile, "--target-dir"])
+        .args(["--profile", profile(), "--target-dir"])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()

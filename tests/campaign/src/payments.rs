@@ -87,7 +87,7 @@ impl Server {
             if mode == "vanish" {
                 die();
             }
-            self.apply(tool, arguments)?;
+            apply(&self.ledger, tool, arguments)?;
             if mode == "after" {
                 self.hold("after");
             }
@@ -107,20 +107,6 @@ impl Server {
         }
     }
 
-    /// Writes an effect down for good, with what the gate's record says of it at this moment.
-    fn apply(&self, tool: &Value, arguments: &Value) -> Result<(), String> {
-        let record = std::env::var_os(RECORD).map(PathBuf::from);
-        let seen = record.map(|record| witness(&record, arguments));
-        let (open, why) = match seen {
-            Some(Ok(open)) => (json!(open), Value::Null),
-            Some(Err(why)) => (Value::Null, json!(why)),
-            None => (Value::Null, Value::Null),
-        };
-        let mark = mark(std::env::var_os(RECORDING).map(PathBuf::from).as_deref());
-        let line = json!({"tool": tool, "arguments": arguments, "open_intents": open, "no_witness": why, "mark": mark});
-        append(&self.ledger, &line.to_string())
-    }
-
     /// Says that a payment is held here, and holds it until it is released.
     fn hold(&self, place: &str) {
         if append(&beside(&self.ledger, "held"), place).is_ok() {
@@ -135,6 +121,21 @@ impl Server {
         // When nobody reads any more, the input ends too.
         drop(writeln!(output, "{line}").and_then(|()| output.flush()));
     }
+}
+
+/// Writes an effect down for good, with what the gate's record says of it at this moment.
+pub(crate) fn apply(ledger: &Path, tool: &Value, arguments: &Value) -> Result<(), String> {
+    let record = std::env::var_os(RECORD).map(PathBuf::from);
+    let seen = record.map(|record| witness(&record, arguments));
+    let (open, why) = match seen {
+        Some(Ok(open)) => (json!(open), Value::Null),
+        Some(Err(why)) => (Value::Null, json!(why)),
+        None => (Value::Null, Value::Null),
+    };
+    let mark = mark(std::env::var_os(RECORDING).map(PathBuf::from).as_deref());
+    let line =
+        json!({"tool": tool, "arguments": arguments, "open_intents": open, "no_witness": why, "mark": mark});
+    append(ledger, &line.to_string())
 }
 
 /// Counts the steps that execute with exactly these arguments.

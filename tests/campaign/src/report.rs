@@ -1,4 +1,4 @@
-//! The report: counts that the run produced, and every failure with the seed that repeats it.
+//! The report: sums over the lines of jobs, whoever ran them where, and every failure with the seed that repeats it.
 //!
 //! Owns the sums and the words. Nothing in it is a constant but its headings.
 
@@ -6,209 +6,178 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::broken::Broken;
-use crate::cases::Outcome;
-use crate::checker::{Property, Violation};
-use crate::clock::now;
-use crate::inside::Layer;
+use crate::jobs::{self, Kind};
+
+/// Where and how the lines came about.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Setting {
+    pub(crate) command: String,
+    pub(crate) seeds: Vec<u64>,
+    pub(crate) short: bool,
+    pub(crate) seconds: u64,
+    pub(crate) profile: String,
+}
 
 #[derive(Debug, Default)]
 struct Sum {
-    cases: usize,
-    deaths: usize,
-    effects: usize,
-    images: usize,
-    failed: usize,
-    bad: usize,
+    jobs: u64,
+    cases: u64,
+    deaths: u64,
+    effects: u64,
+    images: u64,
+    failed_operations: u64,
+    bad: u64,
 }
 
-pub(crate) struct Report {
-    command: String,
-    seed: u64,
-    short: bool,
-    began: std::time::Instant,
-    named: Sum,
-    random: Sum,
-    several: Sum,
-    power: Sum,
-    failing: Sum,
-    inside: Vec<(&'static str, Value)>,
-    points: Vec<(String, bool)>,
-    noticed: Vec<(String, String, Property, bool, String)>,
-    failures: Vec<String>,
+pub(crate) struct Report<'a> {
+    setting: &'a Setting,
+    lines: &'a [Value],
 }
 
-impl Report {
-    pub(crate) fn new(seed: u64, short: bool, words: &[String]) -> Report {
-        Report {
-            command: format!("cargo run -p holdpoint-campaign -- {}", words.join(" ")),
-            seed,
-            short,
-            began: now(),
-            named: Sum::default(),
-            random: Sum::default(),
-            several: Sum::default(),
-            power: Sum::default(),
-            failing: Sum::default(),
-            inside: Vec::new(),
-            points: Vec::new(),
-            noticed: Vec::new(),
-            failures: Vec::new(),
-        }
+impl<'a> Report<'a> {
+    pub(crate) fn of(setting: &'a Setting, lines: &'a [Value]) -> Report<'a> {
+        Report { setting, lines }
     }
 
-    pub(crate) fn named(&mut self, name: &str, seed: u64, outcome: &Outcome) {
-        let good = add(&mut self.named, outcome);
-        self.points.push((name.to_owned(), good));
-        self.note(name, seed, outcome);
+    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &'a Value> {
+        let begins = format!("{}/", kind.name());
+        self.lines.iter().filter(move |line| line["job"].as_str().unwrap_or_default().starts_with(&begins))
     }
 
-    pub(crate) fn random(&mut self, seed: u64, outcome: &Outcome) {
-        add(&mut self.random, outcome);
-        self.note("random deaths", seed, outcome);
-    }
-
-    pub(crate) fn power(&mut self, seed: u64, outcome: &Outcome) {
-        add(&mut self.power, outcome);
-        self.note("power cut", seed, outcome);
-    }
-
-    pub(crate) fn several(&mut self, seed: u64, outcome: &Outcome) {
-        add(&mut self.several, outcome);
-        self.note("several processes", seed, outcome);
-    }
-
-    pub(crate) fn failing(&mut self, which: &str, seed: u64, outcome: &Outcome) {
-        // A case whose failure never came is the end of a sweep, and counts for nothing.
-        if outcome.failed > 0 {
-            add(&mut self.failing, outcome);
-        }
-        self.note(&format!("failing {which}"), seed, outcome);
-    }
-
-    pub(crate) fn broken(&mut self, broken: &Broken, outcome: &Outcome) {
-        let seen = outcome.violations.iter().any(|violation| violation.property == broken.property);
-        let mut found: BTreeMap<Property, usize> = BTreeMap::new();
-        for violation in &outcome.violations {
-            *found.entry(violation.property).or_default() += 1;
-        }
-        let others: Vec<String> = found.keys().map(ToString::to_string).collect();
-        if !seen {
-            let why = outcome.trouble.clone().unwrap_or_default();
-            self.failures.push(format!("broken build {} was not noticed: {others:?} {why}", broken.name));
-            crate::say(&format!("NOT NOTICED {}: {others:?} {why}", broken.name));
-        }
-        let (name, what) = (broken.name.to_owned(), broken.what.to_owned());
-        self.noticed.push((name, what, broken.property, seen, others.join("; ")));
-    }
-
-    pub(crate) fn inside(&mut self, layer: &Layer, seed: u64, line: &Value) {
-        for failure in crate::inside::failures(line) {
-            crate::say(&format!("FAILED {}, seed {seed}: {failure}", layer.name));
-            self.failures.push(format!("{}, seed {seed}: {failure}", layer.name));
-        }
-        self.inside.push((layer.name, line.clone()));
-    }
-
-    fn note(&mut self, name: &str, seed: u64, outcome: &Outcome) {
-        let kept = outcome.kept.as_deref().unwrap_or("nothing kept");
-        let said = |Violation { property, detail }: &Violation| {
-            format!("{name}, seed {seed}: {property}: {detail} ({kept})")
-        };
-        let mut found: Vec<String> = outcome.violations.iter().map(said).collect();
-        found.extend(outcome.trouble.iter().map(|why| format!("{name}, seed {seed}: {why} ({kept})")));
-        for failure in &found {
-            crate::say(&format!("FAILED {failure}"));
-        }
-        self.failures.extend(found);
-    }
-
-    pub(crate) fn is_good(&self) -> bool {
-        self.failures.is_empty()
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let of_line = |line: &Value| failures(line);
+        self.lines.iter().flat_map(of_line).collect()
     }
 
     pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        let form = if self.short { "short form" } else { "long form" };
-        let profile = if cfg!(debug_assertions) { "dev" } else { "campaign" };
-        let took = self.began.elapsed().as_secs();
+        let Setting { command, seeds, short, seconds, profile } = self.setting;
+        let form = if *short { "short form" } else { "long form" };
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let mut line = |words: String| {
-            text.push_str(&words);
+        let failures = self.failures();
+        let mut text = format!("# Crash campaign, {form}\n\n");
+        let mut line = |words: &str| {
+            text.push_str(words);
             text.push('\n');
         };
-        line(format!("# Crash campaign, {form}\n"));
-        line(format!("- command: `{}`", self.command.trim_end_matches(['-', ' '])));
-        line(format!("- seed {}, product built with profile `{profile}` and its faults", self.seed));
-        line(format!("- {} on {}, {cores} cores; {took} s", kernel(), std::env::consts::ARCH));
-        line(format!("- violations: {}\n", self.failures.len()));
-        line(
-            "| layer | cases | processes killed | payments applied | disk images judged | operations failed | bad cases |"
-                .to_owned(),
-        );
-        line("|---|---|---|---|---|---|---|".to_owned());
-        for (name, sum) in [
-            ("named points", &self.named),
-            ("random deaths, 12 a case", &self.random),
-            ("three proxies, an operator, one stopped past its lease", &self.several),
-            ("power cuts, beside the named one", &self.power),
-            ("the Nth write, sync or truncation fails", &self.failing),
-        ] {
-            line(format!(
-                "| {name} | {} | {} | {} | {} | {} | {} |",
-                sum.cases, sum.deaths, sum.effects, sum.images, sum.failed, sum.bad
-            ));
-        }
-        line("\nA death is counted when the parent's wait reports signal 9. Each named case fails if its process comes".to_owned());
-        line("to another end. After each death, and again after recovery, a checker that shares no code with the".to_owned());
-        line("product reads a copy of the file.\n".to_owned());
-        line("| layer inside one process | counted | failures |".to_owned());
-        line("|---|---|---|".to_owned());
-        for (name, told) in &self.inside {
-            line(format!("| {name} | {} | {} |", counts(told), crate::inside::failures(told).len()));
-        }
-        line(String::new());
-        line("| broken build | has to be noticed by | noticed | all that noticed |".to_owned());
-        line("|---|---|---|---|".to_owned());
-        for (name, what, property, seen, others) in &self.noticed {
-            line(format!(
-                "| {name}: {what} | {property} | {} | {others} |",
-                if *seen { "yes" } else { "NO" }
-            ));
-        }
-        line(format!("\nNamed points ({}):\n", self.points.len()));
-        for (name, good) in &self.points {
-            line(format!("- {name}{}", if *good { "" } else { ": BAD" }));
-        }
-        if !self.failures.is_empty() {
-            line("\nFailures:\n".to_owned());
-            for failure in &self.failures {
-                line(format!("- {failure}"));
-            }
+        line(&format!("- command: `{command}`"));
+        line(&format!("- seed {seeds:?}, the product built with profile `{profile}` and its faults"));
+        line(&format!("- {} on {}, {cores} cores; {seconds} s of work", kernel(), std::env::consts::ARCH));
+        line(&format!("- violations: {}\n", failures.len()));
+        self.processes(&mut line);
+        line("");
+        self.inside(&mut line);
+        line("");
+        line(HOW_IT_KNOWS);
+        self.broken(&mut line);
+        self.points(&mut line);
+        if !failures.is_empty() {
+            line("\nFailures:\n");
+            failures.iter().for_each(|failure| line(&format!("- {failure}")));
         }
         text
     }
+
+    fn processes(&self, line: &mut impl FnMut(&str)) {
+        line(
+            "| layer | jobs of the whole | cases | processes killed | payments applied | disk images judged | operations failed | bad |",
+        );
+        line("|---|---|---|---|---|---|---|---|");
+        let all = jobs::all(self.setting.short);
+        for kind in [Kind::Named, Kind::Random, Kind::Several, Kind::Power, Kind::Failing] {
+            let mut sum = Sum::default();
+            for of_kind in self.of_kind(kind) {
+                let number = |name: &str| of_kind[name].as_u64().unwrap_or(0);
+                sum.jobs += 1;
+                sum.cases += number("cases");
+                sum.deaths += number("deaths");
+                sum.effects += number("effects");
+                sum.images += number("images");
+                sum.failed_operations += number("failed_operations");
+                sum.bad += u64::from(!failures(of_kind).is_empty());
+            }
+            let whole = all.iter().filter(|job| job.kind == kind).count();
+            let Sum { jobs, cases, deaths, effects, images, failed_operations, bad } = sum;
+            line(&format!(
+                "| {} | {jobs} of {whole} | {cases} | {deaths} | {effects} | {images} | {failed_operations} | {bad} |",
+                kind.what()
+            ));
+        }
+    }
+
+    fn inside(&self, line: &mut impl FnMut(&str)) {
+        line("| layer inside one process | jobs of the whole | counted | bad |");
+        line("|---|---|---|---|");
+        let all = jobs::all(self.setting.short);
+        for kind in [Kind::Model, Kind::Unguarded, Kind::Replay, Kind::Sequences, Kind::Schedules, Kind::Fuzz]
+        {
+            let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+            let (mut jobs, mut bad) = (0, 0);
+            for of_kind in self.of_kind(kind) {
+                jobs += 1;
+                bad += u64::from(!failures(of_kind).is_empty());
+                for (name, value) in of_kind["told"].as_object().into_iter().flatten() {
+                    let count = value.as_u64().or_else(|| Some(value.as_array()?.len() as u64));
+                    if name != "failed" {
+                        *counts.entry(name).or_default() += count.unwrap_or(0);
+                    }
+                }
+            }
+            let whole = all.iter().filter(|job| job.kind == kind).count();
+            let counted: Vec<String> =
+                counts.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
+            line(&format!("| {} | {jobs} of {whole} | {} | {bad} |", kind.what(), counted.join(", ")));
+        }
+    }
+
+    fn broken(&self, line: &mut impl FnMut(&str)) {
+        line("| broken build | has to be noticed by | noticed | all that noticed |");
+        line("|---|---|---|---|");
+        for broken in self.of_kind(Kind::Broken) {
+            let text = |name: &str| broken[name].as_str().unwrap_or_default();
+            let by: Vec<&str> =
+                broken["by"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let noticed = if failures(broken).is_empty() { "yes" } else { "NO" };
+            line(&format!(
+                "| {}: {} | {} | {noticed} | {} |",
+                text("label"),
+                text("what"),
+                text("has_to"),
+                by.join("; ")
+            ));
+        }
+    }
+
+    fn points(&self, line: &mut impl FnMut(&str)) {
+        let mut points: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for named in self.of_kind(Kind::Named) {
+            let (times, bad) = points.entry(named["label"].as_str().unwrap_or_default()).or_default();
+            *times += 1;
+            *bad += u64::from(!failures(named).is_empty());
+        }
+        line(&format!("\nNamed points ({}), each with how often it was died at:\n", points.len()));
+        for (name, (times, bad)) in points {
+            let bad = if bad == 0 { String::new() } else { format!(", {bad} BAD") };
+            line(&format!("- {name}: {times}{bad}"));
+        }
+    }
 }
 
-fn add(sum: &mut Sum, outcome: &Outcome) -> bool {
-    let good = outcome.violations.is_empty() && outcome.trouble.is_none();
-    sum.cases += 1;
-    sum.deaths += outcome.deaths;
-    sum.effects += outcome.effects;
-    sum.images += outcome.images;
-    sum.failed += outcome.failed;
-    sum.bad += usize::from(!good);
-    good
-}
+const HOW_IT_KNOWS: &str = "\
+How each counted case is known to have happened: a death is counted when the parent's wait reports signal 9, and a named case
+fails if its process comes to another end. An operation on a file counts as failed when the library that stands before the C
+library's functions says which one it struck; the last run of each sweep, in which none was left to strike, is not counted. A
+disk image is counted when it was built and judged. A broken build is a failure of this campaign unless the property that has
+to notice it does. After each death, and again after recovery, a checker that shares no code with the product reads a copy of
+the file.
+";
 
-/// The numbers of a layer's line.
-fn counts(line: &Value) -> String {
-    let members = line.as_object().into_iter().flatten();
-    let numbers =
-        members.filter_map(|(name, value)| Some(format!("{} {}", value.as_u64()?, name.replace('_', " "))));
-    let lists = line.as_object().into_iter().flatten().filter(|(name, _)| *name != "failed");
-    let lists = lists.filter_map(|(name, value)| Some(format!("{} {name}", value.as_array()?.len())));
-    numbers.chain(lists).collect::<Vec<_>>().join(", ")
+/// What one line says of failures, each with the job and the seed that repeat it.
+pub(crate) fn failures(line: &Value) -> Vec<String> {
+    let of_line = line["failures"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let (job, label, seed) = (&line["job"], line["label"].as_str().unwrap_or_default(), &line["seed"]);
+    let kept = line["kept"].as_str().map(|place| format!(" ({place})")).unwrap_or_default();
+    let job = job.as_str().unwrap_or_default();
+    of_line.map(|failure| format!("{job} {label}, seed {seed}: {failure}{kept}")).collect()
 }
 
 fn kernel() -> String {

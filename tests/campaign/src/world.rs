@@ -99,6 +99,8 @@ pub(crate) struct World {
     pub(crate) told: Vec<Told>,
     pub(crate) decided: Vec<Decided>,
     people: u64,
+    /// Whether an embedding service takes the calls instead of a proxy.
+    embedded: bool,
     /// Whether what is written and synced is recorded.
     records: bool,
     /// Which write, sync or truncation of the programs that are started fails.
@@ -127,6 +129,7 @@ impl World {
             told: Vec::new(),
             decided: Vec::new(),
             people: 0,
+            embedded: false,
             records: false,
             fails: None,
             keep: false,
@@ -200,8 +203,8 @@ impl World {
         self.path(server).join("ledger")
     }
 
-    fn program(&self, fault: Option<&str>) -> Command {
-        let mut command = Command::new(&self.programs.holdpoint);
+    fn program(&self, program: &Path, fault: Option<&str>) -> Command {
+        let mut command = Command::new(program);
         command.env("HOLDPOINT_CLOCK_AHEAD_MS", self.ahead_ms.to_string());
         for (name, value) in [("HOLDPOINT_FAULT", fault), ("HOLDPOINT_BROKEN", self.broken)] {
             match value {
@@ -254,11 +257,32 @@ impl World {
         power::cut(&self.recording(), &self.path("judge"), &self.outside(Vec::new())?, images, rng)
     }
 
-    /// Starts a proxy that does not know of a greeting yet.
+    /// From now on what is started is an embedding service.
+    pub(crate) fn embed(&mut self) {
+        self.embedded = true;
+    }
+
+    /// Starts a proxy, or a service, that does not know of a greeting yet.
     pub(crate) fn spawn(&self, fault: Option<&str>) -> Result<Host, String> {
-        let log = OpenOptions::new().create(true).append(true).open(self.path("log"));
-        let mut command = self.program(fault);
+        if self.embedded { self.spawn_service(fault) } else { self.spawn_proxy(fault) }
+    }
+
+    fn spawn_proxy(&self, fault: Option<&str>) -> Result<Host, String> {
+        let mut command = self.program(&self.programs.holdpoint, fault);
         command.args(["proxy", "--config"]).arg(self.path("gate/config.json"));
+        self.host(command)
+    }
+
+    /// Starts a service that embeds the gate, on the same record.
+    pub(crate) fn spawn_service(&self, fault: Option<&str>) -> Result<Host, String> {
+        let mut command = self.program(&self.programs.inside, fault);
+        command.arg("service").arg(self.database()).arg(&self.root);
+        command.env(RECORD, self.database()).env(RECORDING, self.recording());
+        self.host(command)
+    }
+
+    fn host(&self, mut command: Command) -> Result<Host, String> {
+        let log = OpenOptions::new().create(true).append(true).open(self.path("log"));
         command.stderr(log.map_err(|error| error.to_string())?);
         Host::spawn(command)
     }
@@ -356,7 +380,7 @@ impl World {
     ) -> Result<End, String> {
         self.people += 1;
         let by = format!("person {}", self.people);
-        let mut command = self.program(fault);
+        let mut command = self.program(&self.programs.holdpoint, fault);
         command.arg("--db").arg(self.database()).arg("--json").arg(if approve {
             "approve"
         } else {

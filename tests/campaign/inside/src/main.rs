@@ -2,15 +2,28 @@
 //!
 //! `holdpoint-campaign-inside LAYER [--seed S] [--count N]` runs one of them and prints one line of JSON: what it
 //! counted, and every failure with the seed that repeats it. The campaign's own program starts it as a child, also as a
-//! deliberately broken build. Owns the words and the line; each layer is a module.
+//! deliberately broken build. `service DATABASE WORLD` is one process of others' cases and no layer. Owns the words and the line; each layer is a module.
 
 mod bench;
+// The world's ledger, which the service's tools write as the servers do; it looks into the record with
+// `rusqlite::Connection`.
+#[path = "../../src/payments.rs"]
+#[expect(dead_code, reason = "the campaign's own program serves with the other half")]
+mod payments;
+mod service;
 // The layers here need its chance and not its patience.
 #[path = "../../src/clock.rs"]
 #[expect(dead_code, reason = "the campaign's other half waits with it")]
 mod clock;
+// What the checker holds the canonical form to; it hashes with `sha2::Sha256`.
+#[path = "../../src/checker/canon.rs"]
+#[expect(dead_code, reason = "the checker's other half hashes with it")]
+mod canon;
+mod fuzz;
 mod model;
 mod replay;
+mod schedules;
+mod sequences;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -28,6 +41,21 @@ struct Words {
 }
 
 fn main() -> ExitCode {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    if let [layer, database, world] = given.as_slice()
+        && layer == "service"
+    {
+        let served = tokio::runtime::Runtime::new().map_err(|error| error.to_string());
+        let served =
+            served.and_then(|runtime| runtime.block_on(service::serve(database.as_ref(), world.as_ref())));
+        return match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                drop(writeln!(std::io::stderr(), "service: {why}"));
+                ExitCode::from(2)
+            }
+        };
+    }
     let done = words().and_then(|words| run(&words));
     match done {
         Ok(told) => {
@@ -67,6 +95,27 @@ fn run(words: &Words) -> Result<Value, String> {
             Ok(
                 json!({"paths": walked.paths, "steps": walked.steps, "refused": walked.refused, "failed": walked.failed}),
             )
+        }
+        "sequences" => {
+            let made = sequences::make(words.seed, words.count)?;
+            Ok(json!({"sequences": made.sequences, "calls": made.calls, "failed": made.failed}))
+        }
+        "fuzz" => {
+            let mut told = json!({});
+            let mut failed = Vec::new();
+            // A panic is a failure, and says so through the line.
+            std::panic::set_hook(Box::new(|_| {}));
+            for target in fuzz::all() {
+                failed.extend(fuzz::feed(&target, words.seed, words.count));
+                told[target.name] = json!(words.count);
+            }
+            told["failed"] = json!(failed);
+            Ok(told)
+        }
+        "schedules" => {
+            let kept = schedules::keep(words.seed, words.count)?;
+            Ok(json!({"schedules": kept.schedules, "turns": kept.turns, "deaths": kept.deaths,
+                      "effects": kept.effects, "failed": kept.failed}))
         }
         other => Err(format!("{other}: no such layer")),
     }

@@ -273,9 +273,9 @@ impl Judge<'_> {
     fn authorised(&self, tool: &str, args: &str) -> u64 {
         let approved = self.record.approvals.iter().filter(|approval| {
             let capability: Value = serde_json::from_str(&approval.capability).unwrap_or_default();
-            approval.status == "approved"
-                && capability["name"] == tool
-                && canonical(&capability["args"]) == args
+            // A proxy names its tool there, beside the server's; an embedder has one name for it.
+            let name = capability.get("name").unwrap_or(&capability["tool"]);
+            approval.status == "approved" && name == tool && canonical(&capability["args"]) == args
         });
         approved.count() as u64 + u64::from(tool == "petty_pay")
     }
