@@ -9,31 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint::gate::{
-    Attached, Json, Limits, Proposal, RunId, RunStatus, Runtime, Session, SessionError, SideEffect, Tool,
-    ToolCall, ToolFailure, ToolOutput, ToolSpec, Verdict, async_trait,
+    Attached, Limits, Proposal, RunId, RunStatus, Runtime, Session, SessionError, SideEffect, Tool,
+    ToolOutput, ToolSpec, Verdict, tool_fn,
 };
-
-struct Balance;
-
-#[async_trait]
-impl Tool for Balance {
-    fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "balance".to_owned(),
-            description: "Tells the account's balance.".to_owned(),
-            input_schema: Json::trusted(r#"{"type":"object","additionalProperties":false}"#),
-            side_effect: SideEffect::ReadOnly,
-            timeout: Duration::from_secs(5),
-            terminal: false,
-        }
-    }
-
-    async fn call(&self, _call: ToolCall) -> Result<ToolOutput, ToolFailure> {
-        Ok(ToolOutput::new(r#"{"balance":120}"#, "balance: 120"))
-    }
-}
-
-struct Pay;
 
 const PAY_SCHEMA: &str = r#"{
     "type": "object",
@@ -41,30 +19,29 @@ const PAY_SCHEMA: &str = r#"{
     "properties": {"to": {"type": "string"}, "amount": {"type": "integer", "minimum": 1}}
 }"#;
 
-#[async_trait]
-impl Tool for Pay {
-    fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "pay".to_owned(),
-            description: "Pays an amount to somebody.".to_owned(),
-            input_schema: Json::trusted(PAY_SCHEMA),
-            side_effect: SideEffect::RemoteMutation,
-            timeout: Duration::from_secs(5),
-            terminal: false,
-        }
-    }
+fn balance() -> Arc<dyn Tool> {
+    let schema = r#"{"type":"object","additionalProperties":false}"#;
+    let spec =
+        ToolSpec::new("balance", SideEffect::ReadOnly, schema).describe("Tells the account's balance.");
+    tool_fn(spec, |_call| async { Ok(ToolOutput::new(r#"{"balance":120}"#, "balance: 120")) })
+}
 
-    async fn call(&self, call: ToolCall) -> Result<ToolOutput, ToolFailure> {
+/// A tool with a state of its own would be a type that implements [`Tool`].
+fn pay() -> Arc<dyn Tool> {
+    let spec = ToolSpec::new("pay", SideEffect::RemoteMutation, PAY_SCHEMA)
+        .describe("Pays an amount to somebody.")
+        .timeout(Duration::from_secs(5));
+    tool_fn(spec, |call| async move {
         // A real tool would send `call.step_id` along: it is the same when an approved payment is run again.
         println!("  paying: {} (idempotency key {})", call.args, call.step_id);
         Ok(ToolOutput::new(r#"{"paid":true}"#, "paid"))
-    }
+    })
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let database = std::env::args().nth(1).ok_or("usage: gate DATABASE")?;
-    let runtime = Runtime::builder(&database).tool(Arc::new(Balance)).tool(Arc::new(Pay)).start().await?;
+    let runtime = Runtime::builder(&database).tool(balance()).tool(pay()).start().await?;
     let run = RunId::from("invoice-7");
     let session = match runtime.gate().begin(run.clone(), "pay invoice 7", Limits::default()).await {
         Ok(session) => Some(session),

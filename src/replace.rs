@@ -1,7 +1,7 @@
 //! How a small file that must not be lost gets onto the disk: beside the old one, synced, and then in its place.
 //!
-//! Never leaves half a file, and never writes through a symbolic link that somebody put there. Manifests and cursors are
-//! kept this way.
+//! Never leaves half a file, and never writes through a symbolic link that somebody put there. Manifests, cursors and
+//! recordings are kept this way.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -4,20 +4,19 @@
 //! provider's bytes were kept, `raw_bytes`, a string so that no encoder touches them. The first exchange of a key is
 //! `<key>.json`, the next `<key>.2.json`. Never reads a recording that it writes; recorder and replayer call it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use holdpoint_actors::clock::random;
-use holdpoint_core::ids::hex_id;
 use holdpoint_core::json::{Json, ObjectWriter, compact};
 use holdpoint_core::model::{ModelRequest, ModelResponse};
 use serde::Deserialize;
 
+use crate::replace::replace;
+
 /// The folder is its owner's alone, because a recording holds a whole conversation.
 const FOLDER_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
 
 /// Where the `n`th exchange of a key is kept, counted from one.
 pub(super) fn path(folder: &Path, key: &str, n: u64) -> PathBuf {
@@ -66,23 +65,7 @@ pub(super) fn put(folder: &Path, key: &str, n: u64, text: &str) -> io::Result<()
     if n == 1 {
         remove_later_ones(folder, key)?;
     }
-    // Nobody can have prepared a file or a link under a name that was drawn just now.
-    let temporary = folder.join(format!(".{key}.{}.new", hex_id(random())));
-    let written = fill(&temporary, text).and_then(|()| fs::rename(&temporary, path(folder, key, n)));
-    if let Err(problem) = written {
-        drop(fs::remove_file(&temporary));
-        return Err(problem);
-    }
-    // The name too must survive a power cut.
-    File::open(folder)?.sync_all()
-}
-
-fn fill(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
-    // The mask of the process may have taken bits away.
-    file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    replace(&path(folder, key, n), text)
 }
 
 fn remove_later_ones(folder: &Path, key: &str) -> io::Result<()> {

@@ -1,5 +1,5 @@
 //! What an embedder tests their tools, policy and agent with, without a model: interrupted runs, policy tables, arguments
-//! made from a schema, and the requests that an agent renders.
+//! made from a schema, and the requests that an agent renders, and whether a policy decides alike when it is asked again.
 //!
 //! Owns the scenes and the checks. It stands on the public surface alone, and knows of nothing that an embedder could not
 //! see. Nothing here is needed in production; the feature `testkit` brings it.
@@ -36,6 +36,7 @@ mod contract;
 mod folder;
 mod fuzz;
 mod policy;
+mod recheck;
 mod render;
 mod scenario;
 mod stage;
@@ -47,6 +48,7 @@ use std::fmt;
 pub use fuzz::{Fuzz, FuzzError};
 pub use holdpoint_actors::tree::Child;
 pub use policy::{Expected, PolicyCase, check_policy, never, stand_in};
+pub use recheck::{recheck, recheck_differs, recheck_partial};
 pub use render::{RenderError, rendered, same_renders};
 pub use scenario::{Call, Disruption, Outcome, Point, Reply, Scenario};
 

@@ -29,6 +29,10 @@ use crate::gate::Tool;
 pub enum Point {
     /// `step.started` is on the record; nothing is decided.
     StepStarted,
+    /// `model.dispatched` is, of the step's first attempt; the request has not left.
+    ModelDispatched,
+    /// The model has answered; its outcome is not on the record.
+    ModelAnswered,
     /// `step.decided` is; the policy has not seen the request.
     StepDecided,
     /// The policy has allowed the request, and nothing of that is on the record.
@@ -52,12 +56,13 @@ impl Point {
     pub(super) fn event(self) -> Option<EventKind> {
         match self {
             Point::StepStarted => Some(EventKind::StepStarted),
+            Point::ModelDispatched => Some(EventKind::ModelDispatched),
             Point::StepDecided => Some(EventKind::StepDecided),
             Point::ToolStarted => Some(EventKind::StepToolStarted),
             Point::ToolFinished => Some(EventKind::StepToolFinished),
             Point::Resumed => Some(EventKind::RunResumed),
             Point::Interrupted => Some(EventKind::StepInterrupted),
-            Point::PolicyAllowed | Point::ToolEffect | Point::AttachAllowed => None,
+            Point::ModelAnswered | Point::PolicyAllowed | Point::ToolEffect | Point::AttachAllowed => None,
         }
     }
 }
@@ -137,6 +142,7 @@ pub struct Scenario {
     pub(super) times: Option<(Arc<dyn Clock>, Arc<dyn Mint>)>,
     pub(super) database: Option<PathBuf>,
     pub(super) lease_ttl: Duration,
+    pub(super) recheck: bool,
 }
 
 impl fmt::Debug for Scenario {
@@ -178,6 +184,7 @@ impl Scenario {
             times: None,
             database: None,
             lease_ttl: Duration::from_secs(LEASE_TTL_SECONDS),
+            recheck: false,
         }
     }
 
@@ -244,6 +251,13 @@ impl Scenario {
         self
     }
 
+    /// Has the policy asked again about everything once the run is over: one that reads anything but what it is handed fails.
+    #[must_use]
+    pub fn recheck(mut self) -> Scenario {
+        self.recheck = true;
+        self
+    }
+
     /// Runs it, with each disruption in its turn, until the run is over or its operator leaves it waiting.
     pub async fn run(&self, disruptions: &[Disruption]) -> Outcome {
         Harness::run(self, disruptions).await
@@ -299,8 +313,8 @@ pub struct Outcome {
     pub resumes: usize,
     /// Where the contract of an interrupted run was broken: a disruption never came about; the run or a step is left in
     /// flight, or held; a tool was started again before its last start was closed, or more often than once and once an
-    /// approval of its step; an approval was used twice; a tool was called without a start on the record; the chain of
-    /// events is broken.
+    /// approval of its step; an approval was used twice; a tool was called without a start on the record; something was
+    /// recorded by a process that had died; the chain of events is broken.
     pub failures: Failures,
     pub(super) place: super::stage::Place,
 }

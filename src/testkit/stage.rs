@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdpoint_actors::clock::{Clock, HandClock, Mint};
+use holdpoint_actors::model::{Model, ModelError};
 use holdpoint_actors::policy::{Policy, PolicyError};
 use holdpoint_actors::session::{
-    Attached, Gate, GateSpec, Observer, Reconcile, Reconciliation, Session, SessionError,
+    Attached, Gate, GateSpec, ModelConfig, Observer, Reconcile, Reconciliation, Session, SessionError,
 };
 use holdpoint_actors::store::{self, Answer, OperatorStore, Verdict};
 use holdpoint_actors::tree::{Running, Tree, TreeSpec};
@@ -22,6 +23,7 @@ use holdpoint_core::approval::{Approval, ApprovalStatus};
 use holdpoint_core::attempt::Upstream;
 use holdpoint_core::event::Event;
 use holdpoint_core::ids::RunId;
+use holdpoint_core::model::{ModelRequest, ModelResponse};
 use holdpoint_core::policy::{Outcome as PolicyOutcome, PolicyDecision, PolicyView};
 use holdpoint_core::run::{Run, RunStatus};
 use holdpoint_core::tool::{ToolRequest, ToolSpec};
@@ -30,7 +32,7 @@ use tokio::sync::Semaphore;
 
 use super::folder::Folder;
 use super::scenario::{Call, Decider, Disruption, Outcome, Point, Reply, Scenario, Victim};
-use super::{Failures, contract};
+use super::{Failures, contract, recheck};
 use crate::driver::{Agent, AgentError, Driver, DriverError, Proposal, StepInput};
 use crate::gate::{Tool, ToolCall, ToolFailure, ToolOutput};
 
@@ -66,6 +68,10 @@ struct Notes {
     run_id: Option<RunId>,
     /// Each step's index by its id.
     steps: HashMap<String, i64>,
+    /// The step that started last.
+    newest_step: Option<i64>,
+    /// The newest event that was told of.
+    told: i64,
     calls: Vec<Call>,
     inputs: Vec<StepInput>,
     disrupted: Vec<Disruption>,
@@ -115,7 +121,12 @@ impl Harness<'_> {
             failures: Failures::default(),
         };
         let lives = harness.live().await;
-        harness.outcome(lives)
+        let mut outcome = harness.outcome(lives);
+        if scenario.recheck && outcome.run.is_some() {
+            let asked = recheck(outcome.place.path(), &outcome.run_id, Arc::clone(&scenario.policy));
+            outcome.failures.extend(asked.await);
+        }
+        outcome
     }
 
     /// Lives until the run is over or left waiting; gives the number of lives.
@@ -123,7 +134,10 @@ impl Harness<'_> {
         for life in 1..=LIVES_MAX {
             match self.one_life().await {
                 // The lease of the dead runs out.
-                End::Crashed => self.wall.advance(self.scenario.lease_ttl + Duration::from_secs(1)),
+                End::Crashed => {
+                    self.wall.advance(self.scenario.lease_ttl + Duration::from_secs(1));
+                    self.check_silence();
+                }
                 End::Stopped(run, RunStatus::WaitingForApproval) => {
                     if !self.decide(&run) {
                         return life;
@@ -140,6 +154,23 @@ impl Harness<'_> {
         }
         self.failures.add(format!("the run was gone on with {LIVES_MAX} times and is not over"));
         LIVES_MAX
+    }
+
+    /// Whether the dead left it at what had been told of.
+    fn check_silence(&mut self) {
+        let (run, told) = {
+            let notes = self.notes();
+            (notes.run_id.clone(), notes.told)
+        };
+        let Some(run) = run else { return };
+        let newest = read(&self.place, &run).map(|record| record.events.last().map_or(0, |event| event.seq));
+        match newest {
+            Ok(newest) if newest == told => {}
+            Ok(newest) => self.failures.add(format!(
+                "a process recorded something after it had died: event {newest}, and {told} was its last"
+            )),
+            Err(why) => self.failures.add(format!("the run can't be read after a crash: {why}")),
+        }
     }
 
     async fn one_life(&mut self) -> End {
@@ -188,7 +219,10 @@ impl Harness<'_> {
             Arc::new(WatchedTool { tool: Arc::clone(tool), stage: Arc::clone(stage) })
         });
         let mut spec = GateSpec::new(policy, tools.collect());
-        spec.model = scenario.model.clone();
+        spec.model = scenario.model.clone().map(|config| {
+            let model = WatchedModel { model: Arc::clone(&config.model), stage: Arc::clone(stage) };
+            ModelConfig { model: Arc::new(model), ..config }
+        });
         spec.reconcile = scenario.reconcile.as_ref().map(|reconcile| -> Arc<dyn Reconcile> {
             Arc::new(WatchedReconcile { reconcile: Arc::clone(reconcile), stage: Arc::clone(stage) })
         });
@@ -268,7 +302,10 @@ impl Harness<'_> {
                     by: "testkit",
                     note: "as the scenario's operator says",
                 };
-                store.decide(&answer, self.clock.now()).map_err(|error| error.to_string())?;
+                let decided = store.decide(&answer, self.clock.now()).map_err(|error| error.to_string())?;
+                if let Some(event) = decided.last() {
+                    self.notes().told = event.seq;
+                }
                 Ok(verdict == Verdict::Approve)
             });
         decided.unwrap_or_else(|why| {
@@ -396,10 +433,12 @@ impl Observer for Stage {
         {
             let mut notes = locked(&self.notes);
             notes.run_id.get_or_insert_with(|| event.run_id.clone());
+            notes.told = event.seq;
             if event.kind == "step.started"
                 && let Ok(started) = serde_json::from_str::<Started>(&event.payload)
             {
                 notes.steps.insert(event.step_id.clone(), started.index);
+                notes.newest_step = Some(started.index);
             }
         }
         let at = self
@@ -442,6 +481,27 @@ impl Tool for WatchedTool {
         if let Some(call) = locked(&self.stage.notes).calls.get_mut(at) {
             call.returned = true;
         }
+        answer
+    }
+}
+
+struct WatchedModel {
+    model: Arc<dyn Model>,
+    stage: Arc<Stage>,
+}
+
+#[async_trait]
+impl Model for WatchedModel {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    async fn generate(&self, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        self.stage.alive().await;
+        let answer = self.model.generate(request).await;
+        let step = locked(&self.stage.notes).newest_step;
+        self.stage.reach(Point::ModelAnswered, step);
+        self.stage.alive().await;
         answer
     }
 }

@@ -604,6 +604,83 @@ async fn what_an_agent_renders_is_its_first_request_and_silence_is_an_error() {
     assert_eq!(failed, Err(RenderError::Failed("no idea".to_owned())));
 }
 
+/// Allows what a counter that nobody records says.
+struct Moody(AtomicUsize);
+
+#[async_trait]
+impl Policy for Moody {
+    async fn evaluate(&self, _: &ToolRequest, _: &PolicyView) -> Result<PolicyDecision, PolicyError> {
+        let asked = self.0.fetch_add(1, Ordering::AcqRel);
+        Ok(if asked < 2 { PolicyDecision::allow("") } else { PolicyDecision::deny("enough") })
+    }
+}
+
+/// Denies what the runtime's own policy would let change something.
+struct ReadsOnly;
+
+#[async_trait]
+impl Policy for ReadsOnly {
+    async fn evaluate(&self, request: &ToolRequest, _: &PolicyView) -> Result<PolicyDecision, PolicyError> {
+        let reads = request.spec.side_effect.is_read();
+        Ok(if reads { PolicyDecision::allow("") } else { PolicyDecision::deny("reads only") })
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_goes_by_what_it_is_handed_decides_alike_when_it_is_asked_again() {
+    let scenario = scene(SideEffect::RemoteMutation).recheck();
+    let outcome = scenario.run(&[Disruption::crash(1, Point::Resumed)]).await;
+    is_completed(&outcome);
+    recheck(outcome.database(), &outcome.run_id, Arc::new(DefaultPolicy)).await.assert_none();
+}
+
+#[tokio::test]
+async fn a_policy_that_reads_something_else_is_found_out() {
+    let moody = scene(SideEffect::LocalMutation).policy(Arc::new(Moody(AtomicUsize::new(0)))).recheck();
+    let said = moody.run(&[]).await.failures.to_string();
+    assert!(said.contains("steps {0, 1} differ, expected {}"), "{said}");
+}
+
+#[tokio::test]
+async fn what_a_second_policy_changes_is_named_by_its_steps() {
+    let outcome = scene(SideEffect::LocalMutation).run(&[]).await;
+    let (database, run) = (outcome.database(), &outcome.run_id);
+    let stricter = || Arc::new(ReadsOnly) as Arc<dyn Policy>;
+    recheck_differs(database, run, stricter(), &[1]).await.assert_none();
+    recheck_partial(database, run, stricter(), &[1, 1]).await.assert_none();
+    let said = recheck_differs(database, run, stricter(), &[0]).await.to_string();
+    assert!(said.contains("steps {1} differ, expected {0}") && said.contains("DIFFERENT step 1"), "{said}");
+    let nowhere = recheck(database, &"nowhere".into(), stricter()).await.to_string();
+    assert!(nowhere.contains("there is none with this id"), "{nowhere}");
+}
+
+#[tokio::test]
+async fn a_re_check_that_shows_nothing_is_found() {
+    let nothing = Scenario::of(working_off(&[])).recheck().run(&[]).await;
+    assert!(nothing.failures.to_string().contains("nothing was asked again"), "{}", nothing.failures);
+    recheck_partial(nothing.database(), &nothing.run_id, Arc::new(DefaultPolicy), &[]).await.assert_none();
+
+    let outcome = scene(SideEffect::LocalMutation).run(&[]).await;
+    let cut = "UPDATE events SET payload_json = replace(payload_json, 'spec_hash', 'was') WHERE type = 'step.policy'";
+    Connection::open(outcome.database()).unwrap().execute(cut, []).unwrap();
+    let left_out = recheck(outcome.database(), &outcome.run_id, Arc::new(DefaultPolicy)).await.to_string();
+    assert!(left_out.contains("2 evaluation(s) could not be asked again"), "{left_out}");
+}
+
+#[tokio::test]
+async fn a_crash_around_a_model_request_asks_again_and_leaves_that_attempt_uncharged() {
+    // Of the four answers of the script, the dead hear none or lose the first.
+    for (at, answers) in [(Point::ModelDispatched, 4), (Point::ModelAnswered, 3)] {
+        let (scenario, _) = asking(|| "begin".to_owned());
+        let outcome = scenario.run(&[Disruption::crash(0, at)]).await;
+        outcome.failures.assert_none();
+        let count = |kind: &str| outcome.events.iter().filter(|event| event.kind == kind).count();
+        assert_eq!((count("model.dispatched"), count("model.completed")), (answers + 1, answers), "{at:?}");
+        let totals = outcome.run.as_ref().unwrap().totals;
+        assert_eq!(totals.model_calls, i64::try_from(answers).unwrap(), "{at:?}: one is left as dispatched");
+    }
+}
+
 #[tokio::test]
 async fn what_happens_after_a_death_reaches_nothing_of_the_embedders() {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
