@@ -39,7 +39,7 @@ pub use holdpoint_core::attempt::Ending;
 pub use holdpoint_core::decision::{Origin, Proposal};
 pub use holdpoint_core::event::Event;
 pub use holdpoint_core::ids::{ApprovalId, RunId, StepId};
-pub use holdpoint_core::json::Json;
+pub use holdpoint_core::json::{EncodeError, Json};
 pub use holdpoint_core::policy::{Outcome, PolicyDecision, PolicyView};
 pub use holdpoint_core::run::{Limits, Reason, Run, RunStatus};
 pub use holdpoint_core::step::{Observation, ObservationKind, Step, StepStatus};
@@ -250,5 +250,40 @@ where
 
     async fn call(&self, call: ToolCall) -> Result<ToolOutput, ToolFailure> {
         (self.call)(call).await
+    }
+}
+
+/// Makes a policy of a function from a request and what it may look at to a decision. It has no name on the record; a policy
+/// that has one implements [`Policy`].
+///
+/// ```
+/// use holdpoint::gate::{PolicyDecision, policy_fn};
+///
+/// let policy = policy_fn(|request, _view| {
+///     let reads = request.spec.side_effect.is_read();
+///     Ok(if reads { PolicyDecision::allow("it reads") } else { PolicyDecision::deny("nothing changes today") })
+/// });
+/// # let _: std::sync::Arc<dyn holdpoint::gate::Policy> = policy;
+/// ```
+pub fn policy_fn<F>(decide: F) -> Arc<dyn Policy>
+where
+    F: Fn(&ToolRequest, &PolicyView) -> Result<PolicyDecision, PolicyError> + Send + Sync + 'static,
+{
+    Arc::new(FnPolicy(decide))
+}
+
+struct FnPolicy<F>(F);
+
+#[async_trait]
+impl<F> Policy for FnPolicy<F>
+where
+    F: Fn(&ToolRequest, &PolicyView) -> Result<PolicyDecision, PolicyError> + Send + Sync + 'static,
+{
+    async fn evaluate(
+        &self,
+        request: &ToolRequest,
+        view: &PolicyView,
+    ) -> Result<PolicyDecision, PolicyError> {
+        (self.0)(request, view)
     }
 }

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+
 use crate::hash;
 use crate::ids::{ApprovalHash, ApprovalId, RunId, StepId};
 use crate::json::{self, Json, ObjectWriter};
@@ -130,7 +132,29 @@ pub struct Approval {
     pub decode_error: Option<String>,
 }
 
+/// Why what a person is shown can't be read as what a surface expects.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("read the presentation of approval {approval}: {why}")]
+pub struct PresentationError {
+    /// The approval.
+    pub approval: ApprovalId,
+    /// Why.
+    pub why: String,
+}
+
 impl Approval {
+    /// Reads what the person is shown as a type: of the surface that shows it, or of whoever checks it again.
+    ///
+    /// # Errors
+    /// When there is nothing to show, or something else than a `T`.
+    pub fn presentation_as<T: DeserializeOwned>(&self) -> Result<T, PresentationError> {
+        let fail = |why: String| PresentationError { approval: self.id.clone(), why };
+        if self.presentation.is_blank() {
+            return Err(fail("there is none".to_owned()));
+        }
+        self.presentation.decode().map_err(|error| fail(error.to_string()))
+    }
+
     /// The hash that binds the approval: canonical JSON of exactly kind, capability, presentation and request.
     pub fn hash_of(
         kind: &str,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
+use holdpoint_core::json::EncodeError;
 use holdpoint_core::policy::{PolicyDecision, PolicyView, default_decision};
 use holdpoint_core::tool::ToolRequest;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -52,6 +53,12 @@ pub trait Policy: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PolicyError(pub String);
+
+impl From<EncodeError> for PolicyError {
+    fn from(error: EncodeError) -> PolicyError {
+        PolicyError(error.to_string())
+    }
+}
 
 /// Reads and local changes run, remote ones wait for a person, the rest is refused.
 #[derive(Debug, Clone, Copy, Default)]

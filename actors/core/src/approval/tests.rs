@@ -184,3 +184,41 @@ fn only_the_latest_approval_of_a_step_counts() {
     assert_eq!(latest_of(&all, &StepId::from("s1")).map(|a| a.id.as_str()), Some("a2"));
     assert!(latest_of(&all, &StepId::from("s3")).is_none());
 }
+
+#[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Shown {
+    title: String,
+    lines: u32,
+}
+
+fn shown(presentation: &str) -> Result<Shown, PresentationError> {
+    let mut approval = golden();
+    approval.presentation = Json::trusted(presentation);
+    approval.presentation_as()
+}
+
+#[test]
+fn what_was_shown_reads_back_as_the_type_that_it_was_made_of() {
+    let made = Shown { title: "Publish <it>".to_owned(), lines: 3 };
+    let presentation = Json::of(&made).unwrap();
+    assert_eq!(presentation.as_str(), r#"{"title":"Publish <it>","lines":3}"#);
+    assert_eq!(shown(presentation.as_str()), Ok(made));
+}
+
+#[test]
+fn a_presentation_that_is_another_one_says_what_is_wrong() {
+    let nothing = shown(" ").unwrap_err().to_string();
+    assert!(
+        nothing.starts_with("read the presentation of approval ") && nothing.ends_with(": there is none")
+    );
+    let other = shown(r#"{"title":1,"lines":3}"#).unwrap_err().to_string();
+    assert!(other.contains("invalid type"), "{other}");
+}
+
+#[test]
+fn a_value_without_a_faithful_json_form_is_refused() {
+    let keys = std::collections::BTreeMap::from([((1, 2), 3)]);
+    assert!(Json::of(&keys).unwrap_err().to_string().starts_with("encode a value as JSON: "));
+    let deep = (0..257).fold(serde_json::Value::Null, |inner, _| serde_json::Value::Array(vec![inner]));
+    assert!(matches!(Json::of(&deep), Err(crate::json::EncodeError::Refused(_))));
+}

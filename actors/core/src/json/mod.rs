@@ -42,6 +42,15 @@ impl Json {
         Self(text.into())
     }
 
+    /// Encodes a value of this program's own, for whatever the boundary would let pass.
+    ///
+    /// # Errors
+    /// When it has no JSON form, as a map whose keys are no text, or one that could not be stored and hashed faithfully.
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, EncodeError> {
+        let text = serde_json::to_vec(value).map_err(|error| EncodeError::Form(error.to_string()))?;
+        Ok(Self::checked(&text)?)
+    }
+
     /// Gives `{}`.
     pub fn empty_object() -> Self {
         Self::trusted("{}")
@@ -71,6 +80,17 @@ impl Json {
         decoder.end()?;
         Ok(value)
     }
+}
+
+/// Why a value has no JSON that can be kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// It has no JSON form.
+    #[error("encode a value as JSON: {0}")]
+    Form(String),
+    /// Its form could not be stored and hashed faithfully.
+    #[error("encode a value as JSON: {0}")]
+    Refused(#[from] CheckError),
 }
 
 /// Says whether `text` holds nothing but JSON's white space.
