@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use holdpoint_actors::model::{Model, ModelError};
 use holdpoint_actors::policy::{Policy, PolicyError};
 use holdpoint_actors::recheck::{self, CurrentTools, RecheckError, Rechecker};
-use holdpoint_actors::session::{Reconcile, Reconciliation};
+use holdpoint_actors::session::{ModelConfig, Reconcile, Reconciliation, Session};
 use holdpoint_actors::store::{OperatorStore, Options, TEXT_CHARS_MAX};
 use holdpoint_core::decision::Proposal;
 use holdpoint_core::ids::RunId;
 use holdpoint_core::json::Json;
+use holdpoint_core::model::{ModelRequest, ModelResponse, Price, PriceTable, Usage};
 use holdpoint_core::policy::{Outcome, PolicyDecision, PolicyView, default_decision};
 use holdpoint_core::recheck::{APPROVALS_MAX, Evaluation, Finding, Identity, Record, Report, SpecSource};
 use holdpoint_core::tool::{SideEffect, ToolRequest, ToolSpec};
@@ -369,6 +371,49 @@ async fn the_policy_is_handed_what_it_was_handed() {
     assert_eq!(live.asked().len(), 7);
     let (_, fifth) = &live.asked()[4];
     assert_eq!((fifth.steps.len(), fifth.approvals.len()), (4, 1), "there is something to be compared");
+    assert_handed_alike(&bench, &live).await;
+}
+
+/// A model that costs something.
+struct Costly;
+
+#[async_trait]
+impl Model for Costly {
+    fn name(&self) -> &str {
+        "costly"
+    }
+
+    async fn generate(&self, _request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        let usage = Usage { input_tokens: 300, output_tokens: 40, cached_input_tokens: 100 };
+        Ok(ModelResponse { usage, ..ModelResponse::default() })
+    }
+}
+
+#[tokio::test]
+async fn a_policy_is_handed_what_the_models_calls_had_come_to_as_its_step_began() {
+    let bench = Bench::new();
+    let live = Rules::new(|request, _| Ok(default_decision(request)));
+    let price = Price { input: 1_000_000, output: 5_000_000, cached_input: 100_000 };
+    let model = ModelConfig::new(Arc::new(Costly)).prices(PriceTable::default().with("costly", price));
+    let options = Options::default();
+    let process = bench.process_with(&tools(), live.clone(), options, |spec| spec.model = Some(model)).await;
+    let session = process.begin().await;
+    let asked = async |session: &Session, proposal: Proposal| {
+        let step = session.step().await.unwrap().unwrap();
+        let request = ModelRequest { max_output_tokens: 50, ..ModelRequest::default() };
+        step.model().generate(&request).await.unwrap();
+        (step.propose(proposal).await.unwrap(), step)
+    };
+    for n in 1..=3 {
+        let (verdict, step) = asked(&session, call("read", &format!("{{\"n\":{n}}}"))).await;
+        allowed(&verdict);
+        step.execute().await.unwrap();
+    }
+    bench.approve(&pending(asked(&session, call("push", "{}")).await.0));
+    granted(process.gate.attach(r()).await).1.execute().await.unwrap();
+    let calls: Vec<i64> = live.asked().iter().map(|(_, view)| view.run.totals.model_calls).collect();
+    assert_eq!(calls, [0, 1, 2, 3, 4], "a step's own call is not among them before it is resumed");
+    assert!(live.asked()[3].1.run.totals.estimated_cost_micros > 0 && live.asked()[3].1.run.active_ms > 0);
     assert_handed_alike(&bench, &live).await;
 }
 
