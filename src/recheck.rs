@@ -237,6 +237,18 @@ mod tests {
         assert!(text(&report).contains("; policy unchanged: \"rules-v2\"; current specs\n"));
     }
 
+    #[tokio::test]
+    async fn what_is_not_there_is_an_error_and_nothing_is_made() {
+        use crate::gate::{DefaultPolicy, Runtime};
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("agent.db");
+        let asked = async || recheck(&database, &"r".into(), Arc::new(DefaultPolicy), Specs::Recorded).await;
+        assert!(matches!(asked().await.unwrap_err(), Error::Open(_)));
+        assert!(!database.exists());
+        Runtime::builder(&database).start().await.unwrap().stop().await;
+        assert!(matches!(asked().await.unwrap_err(), Error::NotFound(run) if run.as_str() == "r"));
+    }
+
     #[test]
     fn a_line_stays_one_whatever_was_recorded() {
         let hostile = "a\nb\u{202e}\x1b[2J";

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -322,4 +323,78 @@ fn an_approval_that_would_be_asked_for_otherwise_is_neither_looser_nor_stricter(
     assert!(
         changes.rows().iter().any(|row| row.why == "it asks for an approval of kind \"other\", not \"k\"")
     );
+}
+
+/// Payloads as programs write them, and as somebody with an SQLite shell might.
+fn payload() -> impl Strategy<Value = String> {
+    let hash = spec().recorded().hash;
+    let written = vec![
+        json!({"goal": "g", "limits": {"max_steps": 5}, "tools": ["x"]}).to_string(),
+        json!({"outcome": "allow", "spec_hash": hash.as_str(), "view": {"status": "RUNNING", "steps": 0, "approvals": 0}})
+            .to_string(),
+        json!({"outcome": "require_approval", "kind": "k", "capability": {"n": 1.50}, "spec_hash": hash.as_str(),
+            "view": {"status": "WAITING_FOR_APPROVAL", "steps": 1, "approvals": 1}})
+        .to_string(),
+        json!({"outcome": "require_approval", "kind": "interrupted_side_effect", "spec_hash": "x"}).to_string(),
+        json!({"detail": "policy error: gone"}).to_string(),
+        json!({"approval_id": "a", "status": "approved"}).to_string(),
+        json!({"truncated": true, "length": 70_000, "head": "{"}).to_string(),
+    ];
+    const PIECES: [&str; 9] = ["null", "-1", "9223372036854775807", "1e99", "\"\"", "{", "]", "\\ud800", ""];
+    (
+        proptest::sample::select(written),
+        any::<proptest::sample::Index>(),
+        0..12_usize,
+        proptest::sample::select(PIECES.to_vec()),
+    )
+        .prop_map(|(text, at, cut, piece)| {
+            // One in twelve stays as it is written.
+            if cut == 0 {
+                return text;
+            }
+            let from = at.index(text.len());
+            let to = (from + cut).min(text.len());
+            format!("{}{piece}{}", &text[..from], &text[to..])
+        })
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_record_holds_each_evaluation_comes_to_something(
+        events in proptest::collection::vec(
+            (proptest::sample::select(EventKind::ALL), proptest::sample::select(&["s", "t", ""][..]), payload()),
+            0..12,
+        ),
+        known in any::<bool>(),
+    ) {
+        let mut record = Record::new("r".into(), if known { "COMPLETED" } else { "?" });
+        for (seq, (kind, step, payload)) in (1..).zip(events) {
+            record.read_event(&Event { payload, ..event(seq, kind, step, Value::Null) });
+        }
+        let mut step = Step::begun("s".into(), "r".into(), 0, at(2));
+        step.decision = Some(Proposal::tool_call("push", "{}").recorded());
+        record.read_step(step);
+        prop_assert!(record.approvals_wanted() <= APPROVALS_MAX);
+        record.read_approvals(vec![approval("a", ApprovalStatus::Approved)], 1);
+        for hash in record.specs_wanted() {
+            let known = spec().recorded();
+            record.read_spec(hash.clone(), Ok(Some(known).filter(|known| known.hash == hash)));
+        }
+        let evaluations: Vec<Evaluation> = record
+            .rebuild()
+            .map(|rebuilt| match rebuilt {
+                Rebuilt::Settled(evaluation) => *evaluation,
+                Rebuilt::Question(question) => {
+                    let handed = question.handed().is_ok();
+                    assert!(handed, "what is rebuilt can be handed");
+                    question.settle(Ok(ask()))
+                }
+            })
+            .collect();
+        prop_assert_eq!(evaluations.len(), record.written.len());
+        let report = record.report(evaluations, "v1", SpecSource::Recorded);
+        prop_assert!(report.evaluations.iter().all(|e| e.was_rechecked() || !e.detail.is_empty()));
+        prop_assert!(serde_json::to_string(&report).is_ok(), "{:?}", report);
+        Changes::default().add(&report, Some(&report));
+    }
 }
