@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdpoint::codes::Code;
-use holdpoint::export::{End, Error, FileCursor, Followed, Follower, Head, Jsonl, Sink, SinkError, Stop};
+use holdpoint::export::{End, Error, FileCursor, Followed, Follower, Head, Jsonl, SinkError, Stop};
 use holdpoint_core::ids::RunId;
 use tokio::sync::oneshot;
 
@@ -19,7 +19,7 @@ use crate::signals::stop_signal;
 use crate::text::{Ui, plural, unlocked};
 
 /// How long an export that was asked to end may take to let go of what it has.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(15);
 
 /// Hand on every event of the record, in the order of its commit
 ///
@@ -60,19 +60,55 @@ pub(super) fn run(args: &Args, database: &Database, ui: &mut Ui) -> Result<(), C
             "export prints nothing of its own in JSON; --jsonl is what writes events",
         ));
     }
-    if args.to.otlp {
-        return Err(not_built());
-    }
-    let path = database.path()?;
-    let follower = follower(args, &path)?;
-    let sink = || Ok(Box::new(Jsonl::new(unlocked(&io::stdout()))) as Box<dyn Sink>);
-    let done = on_its_own_thread(follower, sink)?;
+    let stop = Stop::default();
+    let done = if args.to.otlp {
+        otlp::export(args, database, &stop)?
+    } else {
+        let follower = follower(args, &database.path()?)?;
+        on_its_own_thread(follower, &stop, |mut follower, stop| {
+            let followed = follower.follow(&mut Jsonl::new(unlocked(&io::stdout())), stop)?;
+            Ok((follower, followed))
+        })?
+    };
     tell(args, &done, ui)
 }
 
-fn not_built() -> CommandError {
-    CommandError::usage("this build can't export to OpenTelemetry")
-        .hint("install one that can: cargo install --path . --locked --features otlp")
+#[cfg(not(feature = "otlp"))]
+mod otlp {
+    //! What a build without OpenTelemetry says.
+
+    use super::{Args, CommandError, Database, Done, Stop};
+
+    pub(super) fn export(_args: &Args, _database: &Database, _stop: &Stop) -> Result<Done, CommandError> {
+        Err(CommandError::usage("this build can't export to OpenTelemetry")
+            .hint("install one that can: cargo install --path . --locked --features otlp"))
+    }
+}
+
+#[cfg(feature = "otlp")]
+mod otlp {
+    //! To a collector, as the environment says.
+
+    use holdpoint::codes::Code;
+    use holdpoint::export::otel::{Otlp, OtlpError};
+
+    use super::{Args, CommandError, Database, Done, Stop, follower, on_its_own_thread};
+
+    pub(super) fn export(args: &Args, database: &Database, stop: &Stop) -> Result<Done, CommandError> {
+        let path = database.path()?;
+        let otlp = Otlp::from_env(&path).map_err(of_otlp)?;
+        let mut otlp = if args.follow { otlp.keep_trying(stop) } else { otlp };
+        let follower = follower(args, &path)?;
+        on_its_own_thread(follower, stop, move |follower, stop| otlp.follow(follower, stop))
+    }
+
+    fn of_otlp(error: OtlpError) -> CommandError {
+        let code = match &error {
+            OtlpError::Setting(_) | OtlpError::Exporter { .. } => Code::ExportSettings,
+            OtlpError::Thread(_) => Code::Internal,
+        };
+        CommandError::new(code, error.to_string())
+    }
 }
 
 /// What an export came to.
@@ -96,19 +132,17 @@ fn follower(args: &Args, path: &Path) -> Result<Follower, CommandError> {
 
 /// Follows on a thread of its own, until that ends or a signal asks it to.
 fn on_its_own_thread(
-    mut follower: Follower,
-    sink: impl FnOnce() -> Result<Box<dyn Sink>, CommandError> + Send + 'static,
+    follower: Follower,
+    stop: &Stop,
+    follow: impl FnOnce(Follower, &Stop) -> Result<(Follower, Followed), Error> + Send + 'static,
 ) -> Result<Done, CommandError> {
     let runtime = runtime()?;
     // From here on no signal ends the process by itself.
     let asked = runtime.block_on(async { stop_signal() })?;
-    let (stop, (send, mut over)) = (Stop::default(), oneshot::channel());
-    let of_thread = stop.clone();
+    let (of_thread, (send, mut over)) = (stop.clone(), oneshot::channel());
     std::thread::Builder::new().name("holdpoint-export".to_owned()).spawn(move || {
-        let done = sink().and_then(|mut sink| {
-            let followed = follower.follow(&mut *sink, &of_thread).map_err(of_export)?;
-            Ok(Done { followed, head: follower.head().map_err(of_export)? })
-        });
+        let done = follow(follower, &of_thread)
+            .and_then(|(mut follower, followed)| Ok(Done { followed, head: follower.head()? }));
         // Nobody waits any more when the time was up.
         drop(send.send(done));
     })?;
@@ -122,7 +156,7 @@ fn on_its_own_thread(
         }
     });
     match done {
-        Some(Ok(done)) => done,
+        Some(Ok(done)) => done.map_err(of_export),
         Some(Err(_)) => {
             Err(CommandError::new(Code::Internal, "the exporting thread ended without an answer"))
         }

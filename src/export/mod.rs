@@ -19,6 +19,8 @@
 
 mod cursor;
 mod follow;
+#[cfg(feature = "otlp")]
+pub mod otel;
 mod sink;
 mod stop;
 

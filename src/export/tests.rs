@@ -19,18 +19,18 @@ use crate::gate::{
 };
 use crate::trace::Trace;
 
-/// A tool that reads, and answers with its arguments.
+/// A tool that answers with its arguments.
 #[derive(Debug)]
-pub(super) struct Echo;
+struct Echo(&'static str, SideEffect);
 
 #[async_trait]
 impl Tool for Echo {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
-            name: "echo".to_owned(),
+            name: self.0.to_owned(),
             description: "Of the test.".to_owned(),
             input_schema: Json::trusted(r#"{"type":"object"}"#),
-            side_effect: SideEffect::ReadOnly,
+            side_effect: self.1,
             timeout: Duration::from_secs(5),
             terminal: false,
         }
@@ -63,6 +63,39 @@ impl Record {
         record
     }
 
+    /// A run that is over, and one that waits for a person.
+    #[cfg(feature = "otlp")]
+    pub(super) fn with_one_that_waits() -> Record {
+        let record = Record::of(&[2]);
+        let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        threads.block_on(async {
+            let pay = Arc::new(Echo("pay", SideEffect::RemoteMutation));
+            let runtime = Runtime::builder(&record.path).tool(pay).start().await.unwrap();
+            let session = runtime.gate().begin("waits".into(), "ask", Limits::default()).await.unwrap();
+            let step = session.step().await.unwrap().unwrap();
+            step.propose(Proposal::tool_call("pay", "{}")).await.unwrap();
+            session.close().await;
+            runtime.stop().await;
+        });
+        record
+    }
+
+    #[cfg(feature = "otlp")]
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    #[cfg(feature = "otlp")]
+    pub(super) fn newest(&self) -> i64 {
+        self.events().last().unwrap().seq
+    }
+
+    #[cfg(feature = "otlp")]
+    pub(super) fn events_after(&self, seq: i64, count: u32) -> Vec<Event> {
+        let mut store = OperatorStore::open(&self.path, true).unwrap();
+        store.read(|reader| reader.events_after(None, seq, i64::from(count))).unwrap()
+    }
+
     fn in_folder(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -93,7 +126,7 @@ impl Record {
 fn add(path: &Path, run: &str, steps: usize, args: &str, observer: Option<Arc<dyn Observer>>) {
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     threads.block_on(async {
-        let mut builder = Runtime::builder(path).tool(Arc::new(Echo));
+        let mut builder = Runtime::builder(path).tool(Arc::new(Echo("echo", SideEffect::ReadOnly)));
         if let Some(observer) = observer {
             builder = builder.observer(observer);
         }

@@ -1,6 +1,8 @@
 //! The integration tests: one binary, so that the tree links once. Each module is a ring of its own.
 
 mod approver;
+#[cfg(feature = "otlp")]
+mod collector;
 mod commands;
 mod counts;
 mod demo;

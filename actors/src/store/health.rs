@@ -31,6 +31,17 @@ pub struct Health {
     pub running: Vec<HeldRun>,
 }
 
+/// What is not over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpenRuns {
+    /// Runs that say RUNNING.
+    pub running: i64,
+    /// Runs that wait for an approval.
+    pub waiting: i64,
+    /// Their undecided approvals.
+    pub pending: i64,
+}
+
 /// A run that somebody holds, or held when it died.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldRun {
@@ -43,6 +54,17 @@ pub struct HeldRun {
 }
 
 impl Reader<'_> {
+    /// Counts what is not over. Reads the tables of runs and approvals once.
+    pub fn open_runs(&self) -> Result<OpenRuns, ReadError> {
+        let number = |sql: &str| self.conn.query_row(sql, [], |row| row.get::<_, i64>(0));
+        let (running, waiting) = (RunStatus::Running.as_str(), RunStatus::WaitingForApproval.as_str());
+        Ok(OpenRuns {
+            running: number(&format!("SELECT COUNT(*) FROM runs WHERE status = '{running}'"))?,
+            waiting: number(&format!("SELECT COUNT(*) FROM runs WHERE status = '{waiting}'"))?,
+            pending: number(&pending())?,
+        })
+    }
+
     /// Looks at everything. Reads every page of the file once, which takes a second for some hundred megabytes.
     pub fn health(&self) -> Result<Health, ReadError> {
         let number = |sql: &str| self.conn.query_row(sql, [], |row| row.get::<_, i64>(0));
@@ -57,15 +79,11 @@ impl Reader<'_> {
             .prepare("SELECT substr(status, 1, 64), COUNT(*) FROM runs GROUP BY 1 ORDER BY 1")?
             .query_map([], |row| Ok((Columns::of(row).text(0, "status"), row.get(1)?)))?
             .collect::<Result<_, _>>()?;
-        let waiting = RunStatus::WaitingForApproval.as_str();
         Ok(Health {
             version: number("SELECT MAX(version) FROM schema_migrations")?,
             faults,
             runs,
-            pending: number(&format!(
-                "SELECT COUNT(*) FROM approvals a JOIN runs r ON r.id = a.run_id
-                 WHERE a.status = 'pending' AND r.status = '{waiting}'"
-            ))?,
+            pending: number(&pending())?,
             events: number("SELECT COUNT(*) FROM events")?,
             running: self.held_runs()?,
         })
@@ -88,4 +106,12 @@ impl Reader<'_> {
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
+}
+
+fn pending() -> String {
+    let waiting = RunStatus::WaitingForApproval.as_str();
+    format!(
+        "SELECT COUNT(*) FROM approvals a JOIN runs r ON r.id = a.run_id
+         WHERE a.status = 'pending' AND r.status = '{waiting}'"
+    )
 }

@@ -66,7 +66,7 @@ pub use fault::Fault;
 pub use files::{Error as FileError, Insecurity};
 pub use groups::GroupStore;
 pub use head::Head;
-pub use health::{Health, HeldRun};
+pub use health::{Health, HeldRun, OpenRuns};
 pub use index::{Depth, IndexedRun, RecentCall, RunningCall, Seen};
 pub use job::{Applied, ApplyError, Job, Lane, NotApplied};
 pub use log::LOG_BYTES;

@@ -84,6 +84,7 @@ fn where_to_and_for_how_long_are_named_once() {
 }
 
 #[test]
+#[cfg(not(feature = "otlp"))]
 fn a_build_without_opentelemetry_says_how_to_get_one_with_it() {
     let refused = two_runs().run("export --otlp");
     assert_eq!((refused.status, refused.code(), refused.out.as_str()), (2, "usage", ""));
