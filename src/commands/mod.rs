@@ -238,11 +238,16 @@ struct Page {
 const PAGE_ROWS: u32 = 500;
 
 /// The arguments that ask for a page; `ROWS` when no limit is given.
+///
+/// The default is filled in here and not by clap, which would keep the first one that it met for all commands.
 #[derive(Debug, clap::Args)]
 struct PageArgs<const ROWS: u32> {
-    /// How many rows at most; 0 for all of them, read a page at a time
-    #[arg(long, value_name = "N", default_value_t = ROWS)]
-    limit: u32,
+    #[arg(
+        long,
+        value_name = "N",
+        help = format!("How many rows at most; 0 for all of them, read a page at a time [default: {ROWS}]")
+    )]
+    limit: Option<u32>,
     /// How many rows to leave out first
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     offset: u32,
@@ -250,7 +255,7 @@ struct PageArgs<const ROWS: u32> {
 
 impl<const ROWS: u32> PageArgs<ROWS> {
     fn page(&self) -> Page {
-        Page { limit: self.limit, offset: self.offset }
+        Page { limit: self.limit.unwrap_or(ROWS), offset: self.offset }
     }
 }
 

@@ -7,4 +7,5 @@ mod commands;
 mod counts;
 mod demo;
 mod proxy;
+mod readme;
 mod tidy;

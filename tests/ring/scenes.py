@@ -2,10 +2,12 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 
-from gate import FILES_RULES, HERE, READ, REAL_HOSTS, Gate, RealHost, behind_tee, expect, node_server, python_server, server
+from gate import (BINARY, FILES_RULES, HERE, NPM, READ, REAL_HOSTS, ROOT, Gate, RealHost, behind_tee, expect, node_server,
+                  python_server, server)
 from mcp_host import Host
 from program import run, until
 
@@ -299,6 +301,37 @@ def a_terminated_proxy_ends_cleanly(root):
         until("every server process to end", 10, lambda: not gate.processes())
 
 
+def the_readme_s_quick_start_works_as_it_stands(root):
+    """Every line of it in an empty home; what it builds and downloads is at hand already."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        section = f.read().split("\n## Two minutes")[1].split("\n## ")[0]
+    block = lambda kind: section.split("```%s\n" % kind)[1].split("```")[0]
+    home, stubs = os.path.join(root, "home"), os.path.join(root, "stubs")
+    installed = os.path.join(home, ".cargo", "bin")
+    for folder in (home, stubs):
+        os.makedirs(folder)
+    for name, script in {
+        "cargo": 'mkdir -p "%s" && ln -s "%s" "%s/holdpoint"' % (installed, BINARY, installed),
+        "npm": 'ln -s "%s" node_modules' % os.path.join(NPM, "node_modules"),
+    }.items():
+        with open(os.path.join(stubs, name), "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\n%s\n" % script)
+        os.chmod(os.path.join(stubs, name), 0o700)
+    environment = dict(os.environ, HOME=home, PATH=os.pathsep.join((stubs, installed, os.environ["PATH"])))
+    ran = subprocess.run(["bash", "-euc", block("sh")], cwd=ROOT, env=environment, capture_output=True, text=True,
+                         stdin=subprocess.DEVNULL, timeout=120)
+    expect(ran.returncode == 0, "the quick start must go through", ran.stdout, ran.stderr)
+    for tool in ("read_text_file", "list_directory", "write_file"):
+        expect("registered %s as files_%s" % (tool, tool) in ran.stdout, "check must list the tool", tool, ran.stdout)
+    entry = json.loads(block("json").replace("/home/you", home))["mcpServers"]["gated"]
+    host = Host([entry["command"], *entry["args"]], os.path.join(root, "stderr"))
+    names = [t["name"] for t in host.tools()]
+    expect(names == ["files_list_directory", "files_read_text_file", "files_write_file", "gate_status"], "the tools", names)
+    listed = host.call("files_list_directory", {"path": os.path.join(home, "notes")})
+    expect(listed.prefix == "RESULT" and not listed.is_error, "a read must run", listed)
+    expect(host.close() == 0, "the proxy must end with 0")
+
+
 def scenes():
     """Every scene by name, in the order in which they are told."""
     found = {}
@@ -309,7 +342,7 @@ def scenes():
                   the_everything_server_answers_through_the_gate, pins_are_per_tool_when_a_server_lists_by_capabilities,
                   four_servers_stand_behind_one_gate, an_upstream_killed_in_a_payment_leaves_it_unknown,
                   a_proxy_killed_leaves_no_process_and_the_next_one_serves, a_stubborn_server_does_not_outlive_its_proxy,
-                  a_terminated_proxy_ends_cleanly):
+                  a_terminated_proxy_ends_cleanly, the_readme_s_quick_start_works_as_it_stands):
         found[scene.__name__.replace("_", " ")] = scene
     for reads in (False, True):
         label = "a real upstream killed behind a launcher, in a %s" % ("read" if reads else "mutation")

@@ -55,6 +55,18 @@ fn what_waits_is_listed_with_what_it_asks_for_however_much_ran_since() {
     assert_eq!(listed("runs --waiting"), "nothing waits\n");
 }
 
+#[test]
+fn each_list_has_its_own_length_when_none_is_asked_for() {
+    let record = two_runs();
+    for (command, rows) in [("runs", 100), ("show r1", 500)] {
+        assert_eq!(record.json(command)["limit"], json!(rows), "{command}");
+    }
+    for (command, rows) in [("runs", 100), ("show", 500), ("events", 500)] {
+        let help = Ran::of(bare(command).arg("--help")).out;
+        assert!(help.contains(&format!("[default: {rows}]")), "{help}");
+    }
+}
+
 fn squeeze(line: &str) -> String {
     line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
