@@ -1,9 +1,7 @@
-//! What the adapters' formats have in common.
-//!
-//! Owns the pieces of a message as chat interfaces take them. Knows no provider.
+//! What all adapters do alike with a call, an answer and a configuration. Knows no provider's format; the adapters call it.
 
-use holdpoint_core::json::{Json, ObjectWriter};
-use holdpoint_core::model::{Block, Message, ModelRequest, ModelResponse, ToolUse, Usage};
+use holdpoint_core::json::Json;
+use holdpoint_core::model::{Block, ModelResponse, ToolUse, Usage};
 
 use serde::Serializer;
 
@@ -11,29 +9,6 @@ use super::ModelError;
 use super::provider::reqwest;
 use super::provider::{excerpt, synthesize_tool_use_id};
 use crate::render::stop;
-
-/// A message by the kinds of its blocks.
-pub(super) struct Parts<'a> {
-    pub(super) text: String,
-    pub(super) calls: Vec<&'a Block>,
-    pub(super) results: Vec<&'a Block>,
-}
-
-impl<'a> Parts<'a> {
-    /// Sorts the blocks of a message; the error is the kind of one that chat interfaces have no place for.
-    pub(super) fn of(message: &'a Message) -> Result<Parts<'a>, String> {
-        let mut parts = Parts { text: String::new(), calls: Vec::new(), results: Vec::new() };
-        for block in &message.content {
-            match block.kind.as_str() {
-                "text" => parts.text.push_str(&block.text),
-                "tool_use" => parts.calls.push(block),
-                "tool_result" => parts.results.push(block),
-                other => return Err(other.to_owned()),
-            }
-        }
-        Ok(parts)
-    }
-}
 
 /// What a block of another kind fails with: dropped, it would change what the model is told.
 pub(super) fn unsupported_block(provider: &str, kind: &str) -> ModelError {
@@ -54,24 +29,6 @@ pub(super) fn whether_set<S: Serializer>(
 /// The arguments of a call as they are sent, `{}` when it has none.
 pub(super) fn input(call: &Block) -> &str {
     call.input.as_ref().filter(|input| !input.is_blank()).map_or("{}", Json::as_str)
-}
-
-/// Writes the tools as functions, unless there are none.
-#[cfg(any(feature = "ollama", feature = "openai"))]
-pub(super) fn write_functions(w: &mut ObjectWriter, request: &ModelRequest) {
-    if request.tools.is_empty() {
-        return;
-    }
-    w.array("tools", |tools| {
-        for tool in &request.tools {
-            tools.object(|w| {
-                w.str("type", "function").object("function", |w| {
-                    w.str("name", &tool.name).str("description", &tool.description);
-                    w.raw("parameters", tool.input_schema.as_str());
-                });
-            });
-        }
-    });
 }
 
 /// The id of the `index`th call, made up when the provider gave none.

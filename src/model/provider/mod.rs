@@ -35,13 +35,13 @@ pub(super) use connection::clear_builder;
 pub use connection::{BODY_BYTES_MAX, Connection, TIMEOUT, client_builder};
 pub use endpoint::{Endpoint, is_loopback};
 pub use key::ApiKey;
-pub(super) use reply::served;
-#[cfg(any(feature = "ollama", feature = "openai", feature = "anthropic"))]
-pub(super) use reply::{Counts, arguments, decoded, usage_in};
-pub use reply::{UnusableUsage, excerpt, synthesize_tool_use_id, usage_count, usage_of};
+pub use reply::{
+    Counts, UnusableUsage, arguments, decoded, excerpt, served, synthesize_tool_use_id, usage_count,
+    usage_in, usage_of,
+};
 
 /// How much of a provider's or a model's text an error repeats, in bytes.
-pub(super) const ECHO_BYTES_MAX: usize = 512;
+pub const ECHO_BYTES_MAX: usize = 512;
 
 /// Why an adapter was not made. No message holds a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

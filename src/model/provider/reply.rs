@@ -52,22 +52,26 @@ pub fn usage_of(input: i64, output: i64, cached_input: i64) -> Result<Usage, Unu
     }
 }
 
-/// The members of an answer that hold its usage.
-pub(in crate::model) trait Counts<'a>: Deserialize<'a> + Default {
+/// The members of an answer that hold its usage, with each count as it was written.
+pub trait Counts<'a>: Deserialize<'a> + Default {
+    /// The usage that they add up to.
+    ///
+    /// # Errors
+    /// When it can't be believed.
     fn usage(&self) -> Result<Usage, UnusableUsage>;
 }
 
 /// An answer that was served and can't be used.
-pub(in crate::model) fn served(provider: &str, usage: Usage, why: impl Display) -> ModelError {
+pub fn served(provider: &str, usage: Usage, why: impl Display) -> ModelError {
     ModelError::Served { usage, why: format!("{provider}: {why}") }
 }
 
 /// Reads the usage of an answer, first and on its own, so that it is charged also when the rest can't be used. An answer
 /// that is no JSON reports none.
-pub(in crate::model) fn usage_in<'a, C: Counts<'a>>(
-    provider: &str,
-    answer: &'a str,
-) -> Result<Usage, ModelError> {
+///
+/// # Errors
+/// [`ModelError::UnusableUsage`] when it can't be believed.
+pub fn usage_in<'a, C: Counts<'a>>(provider: &str, answer: &'a str) -> Result<Usage, ModelError> {
     let unusable = |why: UnusableUsage| ModelError::UnusableUsage { why: format!("{provider}: {why}") };
     let counts = match serde_json::from_str::<C>(answer) {
         Ok(counts) => counts,
@@ -81,7 +85,10 @@ pub(in crate::model) fn usage_in<'a, C: Counts<'a>>(
 }
 
 /// Reads an answer whose usage is known.
-pub(in crate::model) fn decoded<'a, T: Deserialize<'a>>(
+///
+/// # Errors
+/// [`ModelError::Served`] with that usage.
+pub fn decoded<'a, T: Deserialize<'a>>(
     provider: &str,
     usage: Usage,
     answer: &'a str,
@@ -92,13 +99,11 @@ pub(in crate::model) fn decoded<'a, T: Deserialize<'a>>(
     })
 }
 
-/// The arguments of a call, byte for byte: an object, and `{}` when there are none.
-pub(in crate::model) fn arguments(
-    provider: &str,
-    usage: Usage,
-    tool: &str,
-    text: &str,
-) -> Result<Json, ModelError> {
+/// The arguments of a call of `tool`, byte for byte: an object, and `{}` when there are none.
+///
+/// # Errors
+/// [`ModelError::Served`] when they are anything else.
+pub fn arguments(provider: &str, usage: Usage, tool: &str, text: &str) -> Result<Json, ModelError> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(Json::empty_object());
