@@ -40,8 +40,8 @@ use super::status;
 /// How long after a lease's end it is looked at again: the clocks of two processes need not agree to the microsecond.
 const LEASE_MARGIN: Duration = Duration::from_millis(50);
 
-/// Runs that are recovered in one transaction: each is some fifteen kibibytes until then.
-const TOGETHER_MAX: usize = 2_048;
+/// Runs that are recovered in one transaction: each is some fifteen kibibytes until then, and there are two at a time.
+const TOGETHER_MAX: usize = 1_024;
 
 /// Recovered runs that are ended at one time. They share the door with calls, which find places left.
 const RECOVERING_MAX: usize = 128;
@@ -282,21 +282,27 @@ impl Desk {
         }
     }
 
-    /// Recovers many runs, so many in one transaction. Those that hold nothing to execute are then ended, side by side.
+    /// Recovers many runs, so many in one transaction. While some are written, the next are read and judged.
     async fn recover_together(self: &Arc<Self>, runs: &[RunId]) {
+        let mut recovering = JoinSet::new();
         for some in runs.chunks(TOGETHER_MAX) {
             process::reach("recover.before");
-            self.recover_some(some.to_vec()).await;
+            if recovering.len() >= 2 {
+                recovering.join_next().await;
+            }
+            recovering.spawn(Arc::clone(self).recover_some(some.to_vec()));
         }
+        while recovering.join_next().await.is_some() {}
     }
 
-    async fn recover_some(self: &Arc<Self>, runs: Vec<RunId>) {
+    /// Recovers runs in one transaction. Those that hold nothing to execute are then ended, side by side.
+    async fn recover_some(self: Arc<Self>, runs: Vec<RunId>) {
         let mut ending = JoinSet::new();
         for (run, attached) in self.gate.recover(runs).await {
             if ending.len() >= RECOVERING_MAX {
                 ending.join_next().await;
             }
-            let desk = Arc::clone(self);
+            let desk = Arc::clone(&self);
             ending.spawn(async move {
                 let recovered = match attached {
                     Ok(attached) => desk.settle_recovered(&run, attached).await,

@@ -211,7 +211,10 @@ impl Writer {
         };
         let trouble = self.trouble.clone().filter(|_| items.iter().any(is_outcome));
         // Nor where nobody would find it. Outcomes still belong to the file in which their calls began.
-        let trouble = trouble.or_else(|| (!self.place.is_still_there()).then_some(NotApplied::Moved));
+        let is_intent = |item: &Item| matches!(item, Item::Apply(job) if job.lane() == Lane::Intent);
+        let begins = items.iter().any(is_intent);
+        let trouble =
+            trouble.or_else(|| (begins && !self.place.is_still_there()).then_some(NotApplied::Moved));
         let (mut jobs, mut barriers) = (Vec::with_capacity(items.len()), Vec::new());
         for item in items.drain(..) {
             match item {
