@@ -7,6 +7,7 @@
 
 mod scene;
 mod soak;
+mod stalled;
 mod table;
 
 use std::time::Duration;

@@ -23,7 +23,7 @@ use holdpoint_core::ledger::Ledger;
 use holdpoint_core::policy::{PolicyDecision, PolicyView};
 use holdpoint_core::run::{Run, RunStatus};
 use holdpoint_core::step::StepStatus;
-use holdpoint_core::tool::{SideEffect, ToolRequest};
+use holdpoint_core::tool::{SideEffect, ToolRequest, ToolSpec};
 use holdpoint_core::transition::{Durability, LeaseTerms};
 use ractor::ActorRef;
 
@@ -119,6 +119,11 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) async fn new() -> Scene {
+        Scene::within(Duration::from_secs(10)).await
+    }
+
+    /// A scene whose tools and whose policy have so long for an answer.
+    pub(super) async fn within(deadline: Duration) -> Scene {
         let (bench, in_policy, in_tool) = (Bench::new(), Armed::default(), Armed::default());
         let classes = [
             ("read", SideEffect::ReadOnly),
@@ -130,7 +135,8 @@ impl Scene {
             .into_iter()
             .map(|(name, class)| {
                 let (armed, slow) = (in_tool.clone(), Arc::clone(&slow));
-                Scripted::with(spec(name, class), move |call| {
+                let spec = ToolSpec { timeout: deadline, ..spec(name, class) };
+                Scripted::with(spec, move |call| {
                     let (armed, slow) = (armed.clone(), Arc::clone(&slow));
                     Box::pin(async move {
                         armed.meet(&call.run_id).await;
@@ -144,7 +150,11 @@ impl Scene {
             .collect();
         let options = Options::default();
         let faults = options.faults.clone();
-        let process = bench.process_with(&tools, Arc::new(ByName(in_policy.clone())), options, |_| {}).await;
+        let process = bench
+            .process_with(&tools, Arc::new(ByName(in_policy.clone())), options, |spec| {
+                spec.policy_timeout = deadline;
+            })
+            .await;
         Scene { bench, process, tools, faults, in_policy, in_tool, slow }
     }
 
