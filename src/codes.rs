@@ -107,6 +107,8 @@ codes! {
     ExportCursor => "export.cursor";
     ExportSettings => "export.settings";
     ExportCollector => "export.collector";
+    BenchFile => "bench.file";
+    BenchNotComparable => "bench.not_comparable";
     Internal => "internal";
 }
 

@@ -97,6 +97,8 @@ impl Exit {
             | Code::DemoFailed
             | Code::ExportCursor
             | Code::ExportCollector
+            | Code::BenchFile
+            | Code::BenchNotComparable
             | Code::Internal => Exit::Failed,
         }
     }

@@ -106,6 +106,8 @@
 //! None is on without being asked for. `testkit` brings the test kit, `full` everything; the rest are named where they are used.
 
 pub mod approver;
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod codes;
 pub mod doctor_socket;
 pub mod driver;

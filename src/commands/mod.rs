@@ -4,6 +4,7 @@
 //! is opened. Never words a failure twice: a command returns its error, and `error.rs` tells it.
 
 mod approve;
+mod bench;
 mod cancel;
 mod check;
 mod decide;
@@ -71,6 +72,7 @@ enum Command {
     Recheck(recheck::Args),
     ServeApprovals(serve_approvals::Args),
     Export(export::Args),
+    Bench(bench::Args),
     Doctor(doctor::Args),
     Explain(explain::Args),
     Demo(demo::Args),
@@ -155,6 +157,10 @@ impl Cli {
             }
             Command::ServeApprovals(args) => serve_approvals::run(&args, &db, ui),
             Command::Export(args) => export::run(&args, &db, ui),
+            Command::Bench(args) => {
+                db.must_be_unread("bench")?;
+                bench::run(&args, ui)
+            }
             Command::Doctor(args) => doctor::run(&args, &db, ui),
             Command::Explain(args) => explain::run(&args, ui),
             Command::Demo(args) => demo::run(&args, ui),
@@ -207,6 +213,16 @@ impl Database {
             .into_iter()
             .flatten()
             .find(|path| !path.as_os_str().is_empty())
+    }
+
+    /// Refuses `--db` where no database is read.
+    fn must_be_unread(&self, command: &str) -> Result<(), CommandError> {
+        match self.flag {
+            None => Ok(()),
+            Some(_) => {
+                Err(CommandError::usage(format!("{command} reads no database, so --db means nothing")))
+            }
+        }
     }
 
     /// Refuses `--db` where the configuration names the database, so that nobody believes it was used.

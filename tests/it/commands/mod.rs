@@ -5,6 +5,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+#[cfg(feature = "bench")]
+mod benching;
 #[cfg(feature = "otlp")]
 mod collecting;
 mod deciding;
