@@ -3,19 +3,37 @@
 //! Owns the shape of the conversation. Never asks a model and never reads a record: an agent hands it what it was handed,
 //! a [`StepInput`], and asks the model itself. What is said to the model about the task is the agent's, in the opening.
 //!
-//! ```no_run
-//! use holdpoint::gate::{Proposal, StepInput};
-//! use holdpoint::model::{Model, ModelError};
-//! use holdpoint::render::{Render, decide};
+//! A [`Render`] is an agent: it asks the step's model for the next call and takes it.
 //!
-//! # async fn example(model: &dyn Model, input: StepInput) -> Result<Proposal, ModelError> {
-//! let render = Render::new(|input| format!("Your task: {}", input.run.goal))
+//! ```
+//! use std::sync::Arc;
+//! use holdpoint::gate::{Json, Limits, ModelConfig, RunStatus, Runtime, SideEffect, ToolOutput, ToolSpec, tool_fn};
+//! use holdpoint::model::{ModelResponse, ToolUse};
+//! use holdpoint::render::Render;
+//! use holdpoint::replay::Scripted;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let database = folder.path().join("agent.db");
+//! // A script stands in for the provider's adapter.
+//! let call = ToolUse { id: "call_1".into(), name: "report".into(), args: Json::empty_object() };
+//! let model = Scripted::new([ModelResponse { tool_uses: vec![call], ..Default::default() }]);
+//! let spec = ToolSpec::new("report", SideEffect::ReadOnly, r#"{"type":"object"}"#).terminal();
+//! let report = tool_fn(spec, |_call| async { Ok(ToolOutput::new(r#"{"done":true}"#, "reported")) });
+//!
+//! let agent = Render::new(|input| format!("Your task: {}", input.run.goal))
 //!     .system("You work with tools alone. Call one at a time.")
 //!     .max_output_tokens(2_048);
-//! let answer = model.generate(&render.request(&input)).await?;
-//! Ok(decide(&answer))
-//! # }
+//! let runtime = Runtime::builder(database).tool(report).model(ModelConfig::new(Arc::new(model))).start().await?;
+//! let run = runtime.driver(Arc::new(agent)).start("report", Limits::default()).await?;
+//! assert_eq!(run.status, RunStatus::Completed);
+//! # runtime.stop().await;
+//! # Ok(()) }
 //! ```
+//!
+//! It never ends a run well by itself: a terminal tool does. An agent of your own that needs more uses [`Render::request`]
+//! and [`decide()`].
 //!
 //! # The conversation
 //!
@@ -42,11 +60,14 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use holdpoint_actors::session::StepInput;
-use holdpoint_core::decision::Decision;
+use async_trait::async_trait;
+use holdpoint_actors::session::{AgentError, StepInput};
+use holdpoint_core::decision::{Decision, Origin, Proposal};
 use holdpoint_core::json::{Json, ObjectWriter};
 use holdpoint_core::model::{Block, Message, ModelRequest, Role};
 use holdpoint_core::step::{ObservationKind, Step};
+
+use crate::driver::Agent;
 
 pub use decide::{NAME_BYTES_MAX, REASON_BYTES_MAX, decide, stop, truncate};
 
@@ -194,6 +215,15 @@ impl Render {
             messages.push(Message { role: Role::User, content: vec![answer] });
         }
         messages
+    }
+}
+
+#[async_trait]
+impl Agent for Render {
+    /// Asks the step's model and takes the first call of its answer, as [`decide()`] does.
+    async fn decide(&self, input: StepInput) -> Result<Proposal, AgentError> {
+        let answer = input.model.generate(&self.request(&input)).await?;
+        Ok(decide(&answer).from_origin(Origin::Model))
     }
 }
 

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use holdpoint_core::decision::{Decision, Proposal};
 use holdpoint_core::json::Json;
-use holdpoint_core::model::{Block, Message, ModelRequest, ModelResponse, Role, ToolUse};
-use holdpoint_core::run::Limits;
+use holdpoint_core::model::{Block, Message, ModelRequest, ModelResponse, Role, ToolUse, Usage};
+use holdpoint_core::run::{Limits, Reason, Run, RunStatus};
 use holdpoint_core::step::{Observation, ObservationKind, Step};
 use holdpoint_core::time::UnixNanos;
 
 use super::*;
-use crate::gate::Runtime;
+use crate::gate::{ModelConfig, Runtime, SideEffect, ToolOutput, ToolSpec, tool_fn};
+use crate::model::Model;
+use crate::replay::{Recorder, Replayer, Scripted};
 
 fn json(text: &str) -> Json {
     Json::checked(text.as_bytes()).unwrap()
@@ -391,4 +393,39 @@ fn a_cut_never_exceeds_its_bound_or_splits_a_character() {
         assert!(cut.len() <= bytes_max, "{cut:?} is longer than {bytes_max}");
         assert_eq!(cut == text, bytes_max >= text.len());
     }
+}
+
+/// An agent over `model` settles an invoice with a read and a report.
+async fn settle(model: Arc<dyn Model>) -> Run {
+    let tool = |name: &str, terminal: bool| {
+        let spec = ToolSpec::new(name, SideEffect::ReadOnly, r#"{"type":"object"}"#);
+        let spec = if terminal { spec.terminal() } else { spec };
+        tool_fn(spec, |_call| async { Ok(ToolOutput::new(r#"{"amount":20}"#, "20")) })
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Runtime::builder(folder.path().join("agent.db")).model(ModelConfig::new(model));
+    let runtime = builder.tool(tool("read", false)).tool(tool("report", true)).start().await.unwrap();
+    let run = runtime.driver(Arc::new(render())).start("settle it", Limits::default()).await.unwrap();
+    runtime.stop().await;
+    run
+}
+
+#[tokio::test]
+async fn an_agent_that_was_recorded_decides_the_same_without_its_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let usage = Usage { input_tokens: 9, output_tokens: 2, cached_input_tokens: 0 };
+    let answers = ["read", "report"].map(|name| ModelResponse { usage, ..asking_for(&[name]) });
+    let model = Arc::new(Scripted::new(answers).named("m"));
+    let asked: Arc<dyn Model> = Arc::<Scripted>::clone(&model);
+    let live = settle(Arc::new(Recorder::new(asked, folder.path()))).await;
+    assert_eq!((live.status, live.reason), (RunStatus::Completed, Some(Reason::GoalCompleted)));
+    let lengths: Vec<usize> = model.requests().iter().map(|request| request.messages.len()).collect();
+    assert_eq!(lengths, [1, 3]);
+    assert_eq!(model.requests()[0].tools.len(), 2);
+
+    let replayed = settle(Arc::new(Replayer::new("m", folder.path()))).await;
+    let told = |run: &Run| (run.status, run.reason, run.result.clone(), run.totals, run.step_count);
+    assert_eq!(told(&replayed), told(&live));
+    let other = settle(Arc::new(Replayer::new("another", folder.path()))).await;
+    assert_eq!((other.status, other.reason), (RunStatus::Failed, Some(Reason::ModelUnavailable)));
 }
