@@ -3,10 +3,10 @@
 //! A child that is started detached (a browser under its driver, a command that a shell server runs) leads a group of
 //! its own, which a signal to the server's group does not reach. So the tree below the server is walked every so often
 //! and once more before the server is killed, and each new group whose leader stands in that tree is written down like
-//! the server's own. A process that leaves its parent *and* its group between two walks is not seen.
+//! the server's own. Without a guard, a process that leaves its parent *and* its group between two walks is not seen.
 //!
-//! Needed where a server has no guard, and where its guard is killed together with this process. In a namespace there
-//! is nothing to look for, and nobody walks.
+//! Needed where a server has no guard, and where its guard is killed: then what was seen can still be ended, at once or
+//! at the next start. In a namespace there is nothing to look for, and nobody walks.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -28,6 +28,8 @@ const MAX_OTHERS: usize = 256;
 /// [`Groups::strike_out`], which is past that lock; [`Groups::look`] returns what is to be written.
 #[derive(Debug)]
 pub(crate) struct Groups {
+    /// The process below which everything of the server's is: its guard, or the server itself.
+    top: u32,
     own: Option<GroupRecord>,
     others: Vec<GroupRecord>,
 }
@@ -49,14 +51,15 @@ impl Changes {
 
 impl Groups {
     /// Starts with the server's own group, where it could be described.
-    pub(crate) fn new(own: Option<GroupRecord>) -> Self {
-        Self { own, others: Vec::new() }
+    pub(crate) fn new(top: u32, own: Option<GroupRecord>) -> Self {
+        Self { top, own, others: Vec::new() }
     }
 
-    /// Walks the tree below the leaders of the known groups.
+    /// Walks the tree below the top, which has what lost its parent too if it is a guard, and below the leaders of the
+    /// known groups.
     pub(crate) fn look(&mut self) -> Changes {
         let before = self.others.len();
-        self.look_below(self.pgids());
+        self.look_below(self.pgids().into_iter().chain([self.top]).collect());
         let found = self.others[before..].to_vec();
         let ended = |group: &GroupRecord| reap::wait_until_empty(group.pgid, Duration::ZERO);
         let ended: Vec<GroupRecord> = self.others.extract_if(.., |group| ended(group)).collect();

@@ -307,7 +307,7 @@ fn keep(
     // Before the server is asked anything, and however long it takes.
     record.iter().for_each(|record| ledger.record(record));
     let (child, is_guard) = (raw_pid(born.child.id()), born.report.is_some());
-    let leader = Leader { child, is_guard, groups: Groups::new(record) };
+    let leader = Leader { child, is_guard, groups: Groups::new(born.child.id(), record) };
     let leader: SharedLeader = Arc::new(Mutex::new(Some(leader)));
     let guard = GroupGuard { leader: leader.clone(), ledger: ledger.clone(), server: born.server };
     let (exited, exit) = watch::channel(None);

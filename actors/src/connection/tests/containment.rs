@@ -178,6 +178,24 @@ async fn a_stopped_guard_does_what_it_is_told_all_the_same() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_seen_of_a_process_that_left_its_server_ends_also_when_the_guard_is_killed() {
+    for way in ways().into_iter().filter(|way| !way[0].is_namespace()) {
+        let witness = Witness::new();
+        let ledger = Arc::new(MemoryLedger::default());
+        let process = Process::start_in(way, &witness.spec(), "test", ledger.clone()).await.unwrap();
+        witness.sees("held");
+        let started = Instant::now();
+        while ledger.groups().len() < 2 {
+            assert!(started.elapsed() < PATIENCE, "it was never seen");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        kill_process(pid(guard_of(&process)), Signal::KILL).unwrap();
+        witness.sees("gone");
+        assert_eq!(end_of(&process).await.signal(), Some(9));
+    }
+}
+
 /// The child of this process that is above a server.
 fn guard_of(process: &Process) -> u32 {
     let mut above = process.pid();
