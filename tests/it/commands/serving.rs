@@ -88,6 +88,7 @@ fn a_payment_is_asked_for_approved_from_another_process_and_collected() {
     let doctor = Ran::of(&mut bare(&format!("{database} doctor")));
     assert!(doctor.out.contains("a proxy answers at "), "{}", doctor.out);
     assert!(doctor.out.contains("shop: state ready"), "{}", doctor.out);
+    assert!(doctor.out.contains("held_by "), "{}", doctor.out);
     let (status, said) = host.end(None);
     assert_eq!(status, 0, "{said}");
     assert!(said.lines().all(|line| line.starts_with("holdpoint: ")), "{said}");

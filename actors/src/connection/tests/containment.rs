@@ -338,6 +338,8 @@ async fn a_guard_keeps_nothing_open_and_lets_nobody_look_into_it() {
     for way in ways() {
         let process = start(way, &spec("normal")).await;
         let mut above = process.pid();
+        let command = std::fs::read_to_string(format!("/proc/{above}/cmdline")).unwrap();
+        assert!(command.starts_with(&fake_mcp()), "what is shown is the server: {command:?}");
         while above != guard_of(&process) {
             let status = std::fs::read_to_string(format!("/proc/{above}/status")).unwrap();
             let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
