@@ -18,15 +18,30 @@ const COLUMNS: &str =
     "id, run_id, step_id, kind, capability_json, presentation_json, request_json, hash, status,
     created_at, decided_at, decided_by, note, expires_at";
 
-/// An approval's status and hash, as stored.
+/// How an approval stands in the record.
+pub(super) struct Standing {
+    pub(super) status: String,
+    pub(super) hash: String,
+    /// Whether its step asked again since. What was granted before is spent then, whatever its status still says.
+    pub(super) is_superseded: bool,
+}
+
+/// How an approval stands.
 pub(super) fn standing(
     conn: &Connection,
     run: &RunId,
     id: &ApprovalId,
-) -> rusqlite::Result<Option<(String, String)>> {
-    conn.prepare_cached("SELECT status, hash FROM approvals WHERE id = ? AND run_id = ?")?
-        .query_row((id.as_str(), run.as_str()), |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()
+) -> rusqlite::Result<Option<Standing>> {
+    conn.prepare_cached(
+        "SELECT a.status, a.hash,
+             EXISTS (SELECT 1 FROM approvals b
+                     WHERE b.run_id = a.run_id AND b.step_id = a.step_id AND b.rowid > a.rowid)
+         FROM approvals a WHERE a.id = ? AND a.run_id = ?",
+    )?
+    .query_row((id.as_str(), run.as_str()), |row| {
+        Ok(Standing { status: row.get(0)?, hash: row.get(1)?, is_superseded: row.get(2)? })
+    })
+    .optional()
 }
 
 pub(super) fn insert(conn: &Connection, approval: &Approval) -> rusqlite::Result<()> {

@@ -105,10 +105,12 @@ impl Guarded<'_> {
             }
             Guard::ApprovalIs { approval, status, hash } => {
                 match approvals::standing(self.conn, &self.t.run_id, approval)? {
-                    Some((text, _)) if text != status.as_str() => {
-                        Err(Refusal::ApprovalIs(ApprovalStatus::parse(&text)).into())
+                    Some(found) if found.status != status.as_str() => {
+                        Err(Refusal::ApprovalIs(ApprovalStatus::parse(&found.status)).into())
                     }
-                    Some((_, stored)) if stored != hash.as_str() => Err(Refusal::ApprovalChanged.into()),
+                    Some(found) if found.hash != hash.as_str() || found.is_superseded => {
+                        Err(Refusal::ApprovalChanged.into())
+                    }
                     Some(_) => Ok(()),
                     None => Err(Refusal::ApprovalIs(None).into()),
                 }

@@ -493,3 +493,31 @@ async fn a_run_that_asks_is_found_asking() {
     }
     assert_eq!(bench.approvals(&r()), [Approval::clone(&asked)]);
 }
+
+#[tokio::test]
+async fn a_grant_that_was_used_by_who_died_is_not_used_again_by_who_had_collected_it_before() {
+    let bench = Bench::new();
+    let (push, latch) = Scripted::latched("push", SideEffect::RemoteMutation);
+    let tools = std::slice::from_ref(&push);
+    let (one, two, three) = (
+        bench.process(tools, by_class()).await,
+        bench.process(tools, by_class()).await,
+        bench.process(tools, by_class()).await,
+    );
+    bench.approve(&*one.waiting("push", "{}").await);
+    let (_early, late) = granted(two.gate.attach(r()).await);
+    let (_dies, used) = granted(one.gate.attach(r()).await);
+    let executing = tokio::spawn(async move { used.execute().await });
+    latch.entered().await;
+    bench.wall.advance(Duration::from_secs(31));
+    let asked = asks(three.gate.attach(r()).await);
+    assert!(asked.is_interruption());
+
+    // The run waits again, its step waits again, and the first approval still says that it was granted.
+    assert!(late.execute().await.is_err(), "nobody has allowed a second time");
+    assert_eq!(push.calls(), 1);
+    assert_eq!(bench.run(&r()).status, RunStatus::WaitingForApproval);
+    latch.release();
+    is_lease_lost(executing.await.unwrap());
+    bench.verify();
+}

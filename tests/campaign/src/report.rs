@@ -1,6 +1,6 @@
 //! The report: sums over the lines of jobs, whoever ran them where, and every failure with the seed that repeats it.
 //!
-//! Owns the sums and the words. Nothing in it is a constant but its headings.
+//! Owns the sums and the words. Nothing in it is a constant but its headings and the list of what was found before.
 
 use std::collections::BTreeMap;
 
@@ -68,6 +68,7 @@ impl<'a> Report<'a> {
         self.inside(&mut line);
         line("");
         line(HOW_IT_KNOWS);
+        line(FOUND);
         self.broken(&mut line);
         self.points(&mut line);
         if !failures.is_empty() {
@@ -169,6 +170,17 @@ library's functions says which one it struck; the last run of each sweep, in whi
 disk image is counted when it was built and judged. A broken build is a failure of this campaign unless the property that has
 to notice it does. After each death, and again after recovery, a checker that shares no code with the product reads a copy of
 the file.
+";
+
+/// Faults of the product that were found here, each mended with what now holds it.
+const FOUND: &str = "\
+What it has found so far, and what holds it now:
+
+- Zeros that lengthen an emptied log could reach the disk before the truncation under them, and old pages were then laid over newer
+  ones: found by cutting the power after a failed sync, held by the sweep `sync:eio` with its images.
+- A grant that a dead process had used could be used once more by a process that had collected it before, after the run waited again:
+  found by a path of the model, held by
+  `a_grant_that_was_used_by_who_died_is_not_used_again_by_who_had_collected_it_before`.
 ";
 
 /// What one line says of failures, each with the job and the seed that repeat it.
