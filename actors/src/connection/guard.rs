@@ -532,3 +532,21 @@ fn write_file(path: &CStr, text: &[u8]) -> rustix::io::Result<()> {
     let file = open(path, OFlags::WRONLY)?;
     rustix::io::write(&file, text).map(|_| ())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_step_is_told_from_a_program_that_cannot_be_executed() {
+        for step in STEPS {
+            let error = step.of::<()>(Err(Errno::PERM)).unwrap_err();
+            let told = failed_step(&error).unwrap();
+            assert!(told.starts_with(step.describe()) && told.contains("not permitted"), "{told}");
+        }
+        for own in [Errno::NOENT, Errno::ACCESS, Errno::SRCH] {
+            assert_eq!(failed_step(&io::Error::from(own)), None);
+        }
+        assert_eq!(failed_step(&io::Error::other("no number")), None);
+    }
+}
