@@ -46,6 +46,7 @@ pub use holdpoint_core::step::{Observation, ObservationKind, Step, StepStatus};
 pub use holdpoint_core::tool::{SideEffect, ToolRequest, ToolSpec};
 
 use crate::driver::{Agent, Driver};
+use crate::mcp::{LoadError, Report, Servers, UpstreamSpec};
 use holdpoint_actors::session::GateSpec;
 use holdpoint_actors::store;
 use holdpoint_actors::tree::{Running, Tree, TreeSpec};
@@ -55,6 +56,7 @@ use holdpoint_actors::tree::{Running, Tree, TreeSpec};
 pub struct Runtime {
     running: Running,
     gate: Gate,
+    servers: Servers,
 }
 
 /// Why a runtime did not start.
@@ -66,6 +68,9 @@ pub enum RuntimeError {
     /// A tool or the policy.
     #[error(transparent)]
     Gate(#[from] GateError),
+    /// An MCP server could not be had, or offers nothing that may be used.
+    #[error(transparent)]
+    Server(#[from] Box<LoadError>),
 }
 
 /// What a runtime is started with. Made by [`Runtime::builder`].
@@ -73,6 +78,7 @@ pub struct RuntimeBuilder {
     database: PathBuf,
     policy: Arc<dyn Policy>,
     tools: Vec<Arc<dyn Tool>>,
+    servers: Vec<UpstreamSpec>,
     model: Option<ModelConfig>,
     reconcile: Option<Arc<dyn Reconcile>>,
     observer: Option<Arc<dyn Observer>>,
@@ -92,6 +98,13 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn tool(mut self, tool: Arc<dyn Tool>) -> RuntimeBuilder {
         self.tools.push(tool);
+        self
+    }
+
+    /// Adds the tools of an MCP server, those that were pinned and have a rule; see [`crate::mcp`].
+    #[must_use]
+    pub fn server(mut self, server: UpstreamSpec) -> RuntimeBuilder {
+        self.servers.push(server);
         self
     }
 
@@ -147,15 +160,23 @@ impl RuntimeBuilder {
     /// Opens or makes the record and starts the actors.
     ///
     /// # Errors
-    /// When the database is refused, or a tool or the policy is unusable. Nothing runs then.
+    /// When the database is refused, a tool or the policy is unusable, or a server can't be had. Nothing runs then.
     pub async fn start(self) -> Result<Runtime, RuntimeError> {
         let spec = TreeSpec {
-            database: self.database,
+            database: self.database.clone(),
             store: store::Options::default(),
             policy: Arc::clone(&self.policy),
         };
         let running = Tree::start(spec).await?;
-        let mut spec = GateSpec::new(self.policy, self.tools);
+        let (servers, offered) = match Servers::start(&running.tree, self.servers, &self.database).await {
+            Ok(started) => started,
+            Err(error) => {
+                running.tree.stop().await;
+                return Err(Box::new(error).into());
+            }
+        };
+        let tools = self.tools.into_iter().chain(offered).collect();
+        let mut spec = GateSpec::new(self.policy, tools);
         spec.model = self.model;
         spec.reconcile = self.reconcile;
         spec.observer = self.observer;
@@ -163,8 +184,9 @@ impl RuntimeBuilder {
         spec.lease_ttl = self.lease_ttl.unwrap_or(spec.lease_ttl);
         spec.lease_label = self.lease_label.unwrap_or(spec.lease_label);
         match Gate::new(running.tree.clone(), spec) {
-            Ok(gate) => Ok(Runtime { running, gate }),
+            Ok(gate) => Ok(Runtime { running, gate, servers }),
             Err(error) => {
+                servers.close().await;
                 running.tree.stop().await;
                 Err(error.into())
             }
@@ -179,6 +201,7 @@ impl Runtime {
             database: database.as_ref().to_owned(),
             policy: Arc::new(DefaultPolicy),
             tools: Vec::new(),
+            servers: Vec::new(),
             model: None,
             reconcile: None,
             observer: None,
@@ -198,6 +221,11 @@ impl Runtime {
         Driver::new(self.gate.clone(), agent)
     }
 
+    /// What became of the tools of each MCP server, in the order in which the servers were added.
+    pub fn reports(&self) -> &[Report] {
+        &self.servers.reports
+    }
+
     /// Asks every actor how it fares.
     pub async fn observe(&self) -> TreeObservation {
         self.running.tree.observe().await
@@ -210,8 +238,9 @@ impl Runtime {
         }
     }
 
-    /// Works everything off, closes the record and ends the actors.
+    /// Closes the servers, works everything off, closes the record and ends the actors.
     pub async fn stop(self) {
+        self.servers.close().await;
         self.running.tree.stop().await;
     }
 }

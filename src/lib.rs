@@ -113,6 +113,7 @@ pub mod doctor_socket;
 pub mod driver;
 pub mod export;
 pub mod gate;
+pub mod mcp;
 pub mod model;
 pub mod proxy;
 pub mod recheck;

@@ -3,28 +3,20 @@
 //! Owns the translation of what is wrong with the operator's files into codes. `pin`, `doctor` and `recheck` use it; a server that
 //! is started here is ended here, and nothing is registered.
 
-use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use holdpoint::codes::Code;
+use holdpoint::mcp;
 use holdpoint::proxy::config::{Config, ConfigError, Server};
 use holdpoint::proxy::owned::{OwnedError, read_owned};
 use holdpoint::proxy::serve::{ManifestError, ServeError};
-use holdpoint_actors::connection::{Arguments, Loaded, McpConnection, MemoryLedger, Msg, ServerSpec};
+use holdpoint_actors::connection::ServerSpec;
 use holdpoint_actors::tree::TreeError;
 use holdpoint_core::pin::listing::Listing;
 use holdpoint_core::pin::manifest::Manifest;
-use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use super::records;
 use crate::error::CommandError;
-
-/// How long past its connect timeout a server's answer may be before its actor is taken to be stuck.
-const GRACE: Duration = Duration::from_secs(10);
-/// How long a server may take to end when its input is closed, with the signals that follow.
-const CLOSING: Duration = Duration::from_secs(15);
 
 /// Reads a configuration.
 pub(super) fn load(path: &Path) -> Result<Config, CommandError> {
@@ -89,48 +81,15 @@ pub(super) fn manifest(server: &Server) -> Result<Manifest, CommandError> {
 
 /// Asks every server for its tools, all at a time. The answers stand in the order of the servers.
 pub(super) async fn list_all(servers: &[Server]) -> Vec<Result<Listing, CommandError>> {
+    let list = |spec: ServerSpec| async move { mcp::listing(&spec).await };
     let asked: Vec<_> = servers.iter().map(|server| tokio::spawn(list(server.spec()))).collect();
     let mut answers = Vec::new();
     for task in asked {
         let answer = match task.await {
-            Ok(answer) => answer,
+            Ok(answer) => answer.map_err(|error| error.why),
             Err(problem) => Err(format!("asking a server for its tools broke off: {problem}")),
         };
         answers.push(answer.map_err(|why| CommandError::new(Code::ServerDown, why)));
     }
     answers
-}
-
-/// Starts a server, asks it for its tools, and ends it.
-async fn list(spec: ServerSpec) -> Result<Listing, String> {
-    spec.validate().map_err(|error| error.to_string())?;
-    let (name, within) = (spec.name.clone(), spec.connect_timeout().saturating_add(GRACE));
-    // Nothing is offered: the listing is all that is wanted.
-    let check = Arc::new(|_: &Listing| Ok(BTreeSet::new()));
-    let ledger = Arc::new(MemoryLedger::default());
-    let arguments = Arguments { spec, session: "holdpoint".to_owned(), ledger, check };
-    let started = Actor::spawn(None, McpConnection, arguments).await;
-    let (connection, ended) = started.map_err(|error| format!("mcp: server {name:?}: {error}"))?;
-    let listed: Result<Result<Arc<Loaded>, String>, String> = ask(&connection, within, Msg::Tools).await;
-    // Dropping the actor's state kills what a polite end leaves.
-    drop(ask(&connection, CLOSING, Msg::Close).await);
-    connection.stop(None);
-    drop(tokio::time::timeout(CLOSING, ended).await);
-    match listed {
-        Ok(Ok(loaded)) => Ok(loaded.listing.clone()),
-        Ok(Err(why)) => Err(why),
-        Err(why) => Err(format!("mcp: server {name:?}: {why}")),
-    }
-}
-
-async fn ask<T: Send + 'static>(
-    connection: &ActorRef<Msg>,
-    within: Duration,
-    message: impl FnOnce(RpcReplyPort<T>) -> Msg,
-) -> Result<T, String> {
-    match connection.call(message, Some(within)).await {
-        Ok(ractor::rpc::CallResult::Success(answer)) => Ok(answer),
-        Ok(ractor::rpc::CallResult::Timeout) => Err("its connection did not answer".to_owned()),
-        Ok(ractor::rpc::CallResult::SenderError) | Err(_) => Err("its connection ended".to_owned()),
-    }
 }

@@ -6,6 +6,7 @@ mod collector;
 mod commands;
 mod counts;
 mod demo;
+mod mcp;
 mod proxy;
 mod readme;
 mod tidy;

@@ -1,7 +1,7 @@
 //! A Claude model, through Anthropic's Messages API.
 //!
 //! Owns that format, what its caches cost, and its prices. A round trip and its failures are
-//! [`provider`](super::provider)'s. It neither streams nor retries, and reads nothing of the environment but
+//! [`provider`]'s. It neither streams nor retries, and reads nothing of the environment but
 //! `ANTHROPIC_API_KEY`, and that only when no key is configured.
 //!
 //! ```no_run

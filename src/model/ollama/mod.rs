@@ -1,6 +1,6 @@
 //! A model on an Ollama server, through its own chat interface.
 //!
-//! Owns Ollama's format. A round trip and its failures are [`provider`](super::provider)'s. It neither streams nor
+//! Owns Ollama's format. A round trip and its failures are [`provider`]'s. It neither streams nor
 //! retries, and reads nothing of the environment but `OLLAMA_HOST`, and that only when no host is configured.
 //!
 //! ```no_run

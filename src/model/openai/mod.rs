@@ -1,6 +1,6 @@
 //! A model behind an OpenAI-compatible chat-completions endpoint: a hosted one, or a server of your own that speaks so.
 //!
-//! Owns that format. A round trip and its failures are [`provider`](super::provider)'s. It neither streams nor retries.
+//! Owns that format. A round trip and its failures are [`provider`]'s. It neither streams nor retries.
 //! `OPENAI_API_KEY` is read for OpenAI's own address alone: the environment's key is OpenAI's, and no other server's.
 //!
 //! ```no_run
