@@ -52,8 +52,10 @@ pub(crate) enum Question {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Session {
     None,
-    /// An allowed call, under this epoch; zero for one whose grant is collected with the intent.
+    /// An allowed call, under this epoch.
     Allowed(u8),
+    /// An allowed call whose grant, the answer to this question, is collected with the intent: nobody holds the run yet.
+    Granted(u8),
     /// Its intent is committed under this epoch, and nothing is sent.
     Started(u8),
     /// The effect has left, and is not recorded.
@@ -67,7 +69,7 @@ pub(crate) enum Session {
 impl Session {
     const fn epoch(self) -> Option<u8> {
         match self {
-            Session::None => None,
+            Session::None | Session::Granted(_) => None,
             Session::Allowed(epoch)
             | Session::Started(epoch)
             | Session::Sent(epoch)
@@ -91,6 +93,8 @@ pub(crate) struct Run {
     /// The newest epoch.
     pub(crate) epochs: u8,
     pub(crate) question: Question,
+    /// How many were asked.
+    pub(crate) asked: u8,
     /// Whether the latest question is about a call that was cut off.
     pub(crate) about_interruption: bool,
     /// Whether the latest grant is too old.
@@ -124,6 +128,7 @@ impl Run {
             expired: false,
             epochs: 0,
             question: Question::None,
+            asked: 0,
             about_interruption: false,
             stale: false,
             effects: 0,
@@ -177,11 +182,13 @@ pub(crate) struct Guards {
     pub(crate) asks_again: bool,
     /// A question is decided once.
     pub(crate) once: bool,
+    /// Only the answer to the latest question is a grant.
+    pub(crate) latest: bool,
 }
 
 impl Guards {
     pub(crate) const ALL: Guards =
-        Guards { epoch: true, lease: true, live: true, asks_again: true, once: true };
+        Guards { epoch: true, lease: true, live: true, asks_again: true, once: true, latest: true };
 }
 
 /// What came of trying something.
@@ -201,7 +208,9 @@ pub(crate) fn possible(run: &Run) -> Vec<Action> {
                 all.extend([false, true].map(|asks| Action::Begin { by, asks }));
             }
             Session::None => all.push(Action::Attach { by }),
-            Session::Allowed(_) => all.extend([Action::Start { by }, Action::Die { by }]),
+            Session::Allowed(_) | Session::Granted(_) => {
+                all.extend([Action::Start { by }, Action::Die { by }])
+            }
             Session::Started(_) => all.extend([Action::Send { by }, Action::Die { by }]),
             Session::Sent(_) => all.extend([Action::Record { by }, Action::Die { by }]),
             Session::Recorded(_) | Session::Open(_) => {
@@ -262,6 +271,7 @@ fn take(run: &mut Run, by: usize) -> u8 {
 fn ask(run: &mut Run, about_interruption: bool) {
     run.standing = Standing::Waiting;
     run.question = Question::Pending;
+    run.asked += 1;
     run.about_interruption = about_interruption;
     run.stale = false;
     run.holder = 0;
@@ -301,30 +311,40 @@ fn holds(run: &mut Run, by: usize, epoch: u8, must_live: bool, guards: Guards) -
 }
 
 fn start(run: &mut Run, by: usize, guards: Guards) -> bool {
-    let Session::Allowed(epoch) = run.sessions[by] else { return false };
-    if epoch == 0 {
-        // The grant is collected with the intent: the run still waits, and takes a lease now.
-        let granted = run.standing == Standing::Waiting && run.question == Question::Approved && !run.stale;
-        if !granted {
-            if run.standing == Standing::Waiting && run.stale {
-                run.standing = Standing::Cancelled;
-                run.question = Question::Expired;
-            }
-            run.sessions[by] = Session::None;
-            return false;
-        }
-        run.allowed += 1;
-        let epoch = take(run, by);
-        run.standing = Standing::Running;
-        run.call = Call::Executing;
-        run.intent = epoch;
-        run.sessions[by] = Session::Started(epoch);
-        return true;
+    if let Session::Granted(question) = run.sessions[by] {
+        return start_granted(run, by, question, guards);
     }
+    let Session::Allowed(epoch) = run.sessions[by] else { return false };
     if !holds(run, by, epoch, true, guards) {
         return false;
     }
     run.stale_intent |= run.holder != epoch || run.expired;
+    run.call = Call::Executing;
+    run.intent = epoch;
+    run.sessions[by] = Session::Started(epoch);
+    true
+}
+
+/// The grant is collected with the intent: the run still waits, and takes a lease now. Only the answer to the latest
+/// question counts: an earlier one is spent, whatever the record still says of it.
+fn start_granted(run: &mut Run, by: usize, question: u8, guards: Guards) -> bool {
+    run.sessions[by] = Session::None;
+    let waits = run.standing == Standing::Waiting;
+    let is_latest = question == run.asked;
+    if !is_latest && guards.latest || !waits {
+        return false;
+    }
+    if is_latest && run.question == Question::Approved && run.stale {
+        run.standing = Standing::Cancelled;
+        run.question = Question::Expired;
+        return false;
+    }
+    if is_latest && run.question != Question::Approved {
+        return false;
+    }
+    run.allowed += u8::from(is_latest);
+    let epoch = take(run, by);
+    run.standing = Standing::Running;
     run.call = Call::Executing;
     run.intent = epoch;
     run.sessions[by] = Session::Started(epoch);
@@ -379,7 +399,7 @@ fn attach(run: &mut Run, by: usize, guards: Guards) -> bool {
             true
         }
         Standing::Waiting if run.question == Question::Approved => {
-            run.sessions[by] = Session::Allowed(0);
+            run.sessions[by] = Session::Granted(run.asked);
             true
         }
         Standing::Waiting => false,
@@ -524,10 +544,11 @@ fn record_sometimes() -> impl Iterator<Item = &'static str> {
 }
 
 /// The guards that are left out one at a time, and what must then fail.
-pub(crate) const UNGUARDED: [(&str, Guards, &str); 5] = [
+pub(crate) const UNGUARDED: [(&str, Guards, &str); 6] = [
     ("no epoch", Guards { epoch: false, ..Guards::ALL }, ALWAYS[3]),
     ("the lease is not looked at", Guards { lease: false, ..Guards::ALL }, ALWAYS[2]),
     ("live runs are taken over", Guards { live: false, ..Guards::ALL }, ALWAYS[1]),
     ("what was cut off runs again unasked", Guards { asks_again: false, ..Guards::ALL }, ALWAYS[0]),
+    ("an earlier grant is used", Guards { latest: false, ..Guards::ALL }, ALWAYS[0]),
     ("decisions can be changed", Guards { once: false, ..Guards::ALL }, ALWAYS[4]),
 ];

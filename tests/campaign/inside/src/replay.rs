@@ -231,7 +231,7 @@ impl<'a> Path<'a> {
         let told = after.sessions[by];
         match attached {
             Attached::Open(session) if matches!(told, Told::Open(_)) => self.held[by] = Held::Open(session),
-            Attached::Allowed(session, step) if matches!(told, Told::Allowed(_)) => {
+            Attached::Allowed(session, step) if matches!(told, Told::Granted(_)) => {
                 self.held[by] = Held::Allowed(session, step);
             }
             Attached::Pending(..) if after.standing == Standing::Waiting && told == Told::None => {}
