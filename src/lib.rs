@@ -92,9 +92,10 @@
 //! | for | see |
 //! |---|---|
 //! | a loop of your own, without an agent | [`gate`] |
-//! | a model on the run's books: limits on calls, tokens and cost, retries, prices | [`model`], [`driver::ModelCaller`] |
+//! | a model on the run's books: limits on calls, tokens and cost, retries, prices; the providers' adapters | [`model`], [`driver::ModelCaller`] |
 //! | a run's steps as a model's conversation, and its answer as a decision | [`render`] |
 //! | models recorded and served again | [`replay`] |
+//! | the tools of an MCP server, pinned and classed | [`mcp`] |
 //! | what died in the middle, and who knows what became of it | [`gate::Reconcile`] |
 //! | an approval channel of your own | [`approver`] |
 //! | reading the record, following it, printing it | [`view`], [`export`], [`trace`] |

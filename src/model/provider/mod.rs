@@ -14,6 +14,76 @@
 //! | a usage that can't be believed | `UnusableUsage` |
 //!
 //! Redirects are not followed: a key rides in a header, and whoever is pointed to would get it with the whole prompt.
+//!
+//! # An adapter of your own
+//!
+//! It writes its provider's request and reads its answer; what is between is here.
+//!
+//! ```
+//! use holdpoint::gate::async_trait;
+//! use holdpoint::model::provider::{
+//!     self, ApiKey, ConfigError, Connection, Counts, Endpoint, UnusableUsage, usage_count, usage_of,
+//! };
+//! use holdpoint::model::{Model, ModelError, ModelRequest, ModelResponse, Usage};
+//! use serde::Deserialize;
+//! use serde_json::value::RawValue;
+//!
+//! struct House {
+//!     connection: Connection,
+//! }
+//!
+//! impl House {
+//!     fn new(base: &str, key: ApiKey) -> Result<House, ConfigError> {
+//!         // Refuses to send the key anywhere but over TLS or to this machine.
+//!         let endpoint = Endpoint::check("house", base, !key.is_empty())?;
+//!         let bearer = key.header("house", "Bearer ")?;
+//!         let connection = Connection::new("house", endpoint, key, None)?.with_header("authorization", bearer);
+//!         Ok(House { connection })
+//!     }
+//! }
+//!
+//! #[derive(Deserialize, Default)]
+//! #[serde(default)]
+//! struct Reported<'a> {
+//!     #[serde(borrow)]
+//!     read: Option<&'a RawValue>,
+//!     #[serde(borrow)]
+//!     written: Option<&'a RawValue>,
+//! }
+//!
+//! impl<'a> Counts<'a> for Reported<'a> {
+//!     fn usage(&self) -> Result<Usage, UnusableUsage> {
+//!         let read = usage_count("read", self.read.map(RawValue::get))?;
+//!         usage_of(read, usage_count("written", self.written.map(RawValue::get))?, 0)
+//!     }
+//! }
+//!
+//! #[derive(Deserialize)]
+//! struct Answer {
+//!     said: String,
+//! }
+//!
+//! #[async_trait]
+//! impl Model for House {
+//!     fn name(&self) -> &str {
+//!         "house:talker"
+//!     }
+//!
+//!     async fn generate(&self, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+//!         let text = self.connection.post("/talk", request.to_json()).await?;
+//!         // The usage first: an answer that can't be read was billed all the same.
+//!         let usage = provider::usage_in::<Reported<'_>>("house", &text)?;
+//!         let answer: Answer = provider::decoded("house", usage, &text)?;
+//!         let stop_reason = "end_turn".to_owned();
+//!         Ok(ModelResponse { text: answer.said, stop_reason, usage, ..ModelResponse::default() })
+//!     }
+//! }
+//!
+//! let house = House::new("http://127.0.0.1:8080", "a key".into())?;
+//! assert!(!format!("{:?}", house.connection).contains("a key"));
+//! assert!(House::new("http://talker.example", "a key".into()).is_err());
+//! # Ok::<(), ConfigError>(())
+//! ```
 
 mod classify;
 mod connection;
