@@ -97,7 +97,7 @@ mod otlp {
     pub(super) fn export(args: &Args, database: &Database, stop: &Stop) -> Result<Done, CommandError> {
         let path = database.path()?;
         let otlp = Otlp::from_env(&path).map_err(of_otlp)?;
-        let mut otlp = if args.follow { otlp.keep_trying(stop) } else { otlp };
+        let otlp = if args.follow { otlp.keep_trying(stop) } else { otlp };
         let follower = follower(args, &path)?;
         on_its_own_thread(follower, stop, move |follower, stop| otlp.follow(follower, stop))
     }

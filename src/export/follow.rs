@@ -260,6 +260,13 @@ impl Follower {
         Ok(page)
     }
 
+    /// Which events it delivers, and the number of the last that was.
+    #[cfg(feature = "otlp")]
+    pub(super) fn position(&self) -> Result<(Option<RunId>, i64), Error> {
+        let seq = self.cursor.as_ref().map_or(Ok(0), |cursor| cursor.load())?;
+        Ok((self.run.clone(), seq))
+    }
+
     /// The number of the last event delivered, as the cursor keeps it, and the hash that is stored with it; none when
     /// nothing was delivered or there is no cursor.
     ///

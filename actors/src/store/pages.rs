@@ -228,6 +228,18 @@ impl Reader<'_> {
         Ok(found)
     }
 
+    /// How many events come after the one numbered `seq`, of one run or of all; counted up to `most`.
+    pub fn events_left(&self, run: Option<&RunId>, seq: i64, most: i64) -> Result<i64, ReadError> {
+        let count = |filter: &str, params: &[&dyn rusqlite::ToSql]| {
+            let sql = format!("SELECT COUNT(*) FROM (SELECT 1 FROM events WHERE {filter} LIMIT ?)");
+            self.conn.prepare_cached(&sql)?.query_row(params, |row| row.get(0))
+        };
+        Ok(match run {
+            None => count("seq > ?", &[&seq, &most]),
+            Some(run) => count("run_id = ? AND seq > ?", &[&run.as_str(), &seq, &most]),
+        }?)
+    }
+
     /// The ids of pending approvals of those of `runs` that wait, at most `max` for each run, oldest first.
     pub fn pending_approval_ids_of(
         &self,

@@ -5,11 +5,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use holdpoint_actors::clock::monotonic;
 use holdpoint_actors::store::{OpenRuns, OperatorStore};
+use holdpoint_core::ids::RunId;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 use serde_json::Value;
@@ -20,12 +21,24 @@ use crate::doctor_socket::observe_all;
 /// For how long what was read serves the gauges of one collection.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// The most events that are counted as not delivered.
+const LAG_MAX: i64 = 1_000_000;
+
+/// How far a follower has come.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// The number of the last event that was delivered.
+    pub(super) seq: AtomicI64,
+    /// The one run that it follows, if it is one.
+    pub(super) run: OnceLock<RunId>,
+}
+
 /// Reads what waits, once for all gauges that are collected together.
 #[derive(Debug)]
 pub(super) struct Depth {
     database: PathBuf,
     runtime: Handle,
-    delivered: Arc<AtomicI64>,
+    progress: Arc<Progress>,
     last: Mutex<Option<(Instant, Sample)>>,
 }
 
@@ -60,10 +73,10 @@ impl Proxy {
 }
 
 impl Depth {
-    /// Makes the gauges. `delivered` is the number of the last event that was delivered.
-    pub(super) fn watch(meter: &Meter, database: &Path, runtime: Handle, delivered: Arc<AtomicI64>) {
+    /// Makes the gauges.
+    pub(super) fn watch(meter: &Meter, database: &Path, runtime: Handle, progress: Arc<Progress>) {
         let last = Mutex::default();
-        let depth = Arc::new(Depth { database: database.to_owned(), runtime, delivered, last });
+        let depth = Arc::new(Depth { database: database.to_owned(), runtime, progress, last });
         let gauge = |name: &'static str, unit: &'static str, what: &'static str, tell: Tell| {
             let depth = Arc::clone(&depth);
             meter
@@ -91,8 +104,8 @@ impl Depth {
             }
         });
         gauge("holdpoint.export.lag", "{event}", "Events that are not delivered yet", |depth, to| {
-            if let Some((_, newest)) = depth.sample().record {
-                to.observe(count(newest - depth.delivered.load(Ordering::Relaxed)), &[]);
+            if let Some((_, left)) = depth.sample().record {
+                to.observe(count(left), &[]);
             }
         });
         gauge("holdpoint.proxy.queue", "{change}", "Changes that wait for a proxy's writer", |depth, to| {
@@ -128,7 +141,8 @@ impl Depth {
     fn read(&self) -> Option<(OpenRuns, i64)> {
         let read = || -> Result<_, Box<dyn std::error::Error>> {
             let mut store = OperatorStore::open(&self.database, true)?;
-            Ok(store.read(|reader| Ok((reader.open_runs()?, reader.head()?.seq)))?)
+            let (run, seq) = (self.progress.run.get(), self.progress.seq.load(Ordering::Relaxed));
+            Ok(store.read(|reader| Ok((reader.open_runs()?, reader.events_left(run, seq, LAG_MAX)?)))?)
         };
         read().inspect_err(|error| tracing::warn!(%error, "what waits can't be told")).ok()
     }

@@ -9,7 +9,7 @@
 //! use holdpoint::export::{FileCursor, Follower, Stop};
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let stop = Stop::default();
-//! let mut otlp = Otlp::from_env("agent.db".as_ref())?.keep_trying(&stop);
+//! let otlp = Otlp::from_env("agent.db".as_ref())?.keep_trying(&stop);
 //! let follower = Follower::open("agent.db")?.cursor(FileCursor::new("agent.otlp.cursor"));
 //! otlp.follow(follower, &stop)?;
 //! # Ok(()) }
@@ -34,7 +34,7 @@ mod tests;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdpoint_core::event::Event;
@@ -50,6 +50,7 @@ pub use spans::TEXT_BYTES;
 
 use super::{Error, Followed, Follower, Sink, SinkError, Stop};
 use client::LastTrouble;
+use depth::{Depth, Progress};
 use history::{History, Stored};
 use metrics::Instruments;
 use payload::Payload;
@@ -109,7 +110,7 @@ pub struct Otlp {
     meters: SdkMeterProvider,
     spans: Option<Box<dyn SendSpans>>,
     waiting: Vec<SpanData>,
-    delivered: Arc<AtomicI64>,
+    progress: Arc<Progress>,
     delay: Duration,
     batch_max: usize,
     trouble: LastTrouble,
@@ -172,9 +173,9 @@ impl Otlp {
         let scope =
             || InstrumentationScope::builder("holdpoint").with_version(env!("CARGO_PKG_VERSION")).build();
         let meter = parts.meters.meter_with_scope(scope());
-        let delivered = Arc::new(AtomicI64::new(0));
+        let progress = Arc::new(Progress::default());
         if let Some(database) = database {
-            depth::Depth::watch(&meter, database, parts.runtime.handle().clone(), Arc::clone(&delivered));
+            Depth::watch(&meter, database, parts.runtime.handle().clone(), Arc::clone(&progress));
         }
         Otlp {
             mapper: Mapper::new(scope(), parts.text_bytes_max),
@@ -183,7 +184,7 @@ impl Otlp {
             meters: parts.meters,
             spans: parts.spans,
             waiting: Vec::new(),
-            delivered,
+            progress,
             delay: parts.delay,
             batch_max: parts.batch_max,
             trouble: parts.trouble,
@@ -212,9 +213,14 @@ impl Otlp {
     ///
     /// # Errors
     /// When following fails, or the collector does not take what is left.
-    pub fn follow(&mut self, follower: Follower, stop: &Stop) -> Result<(Follower, Followed), Error> {
+    pub fn follow(mut self, follower: Follower, stop: &Stop) -> Result<(Follower, Followed), Error> {
+        let (run, seq) = follower.position()?;
+        self.progress.seq.store(seq, Ordering::Relaxed);
+        if let Some(run) = run {
+            drop(self.progress.run.set(run));
+        }
         let mut follower = follower.interval(self.delay).poll_only();
-        let followed = follower.follow(self, stop);
+        let followed = follower.follow(&mut self, stop);
         // Also after a failure: what was counted up to there is true.
         let finished = self.finish();
         let followed = followed?;
@@ -287,7 +293,7 @@ impl Sink for Otlp {
         self.instruments.note(event, &payload, self.mapper.run(event.run_id.as_str()));
         self.mapper.apply(event, &payload);
         self.waiting.append(&mut self.mapper.take_ended());
-        self.delivered.store(event.seq, Ordering::Relaxed);
+        self.progress.seq.store(event.seq, Ordering::Relaxed);
         Ok(())
     }
 

@@ -161,7 +161,7 @@ fn a_collector_that_can_not_be_reached_is_named_with_why() {
         &[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
             ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20secret"),
-            ("OTEL_EXPORTER_OTLP_TIMEOUT", "100"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"),
         ],
     );
     assert_eq!((refused.status, refused.code()), (1, "export.collector"), "{}", refused.err);
@@ -189,17 +189,13 @@ fn cursor_of(path: &Path) -> i64 {
 
 #[test]
 fn a_follower_sends_as_the_record_grows_and_everything_at_the_end() {
-    // The collector is away at first: what it does not take is tried again.
-    let (record, collector) = (two_runs(), Http::answering(vec![503; 2]));
+    // What the collector does not take at first is tried again.
+    let (record, collector) = (two_runs(), Http::answering(vec![400]));
     let cursor = record.folder().join("cursor");
     let following = Following::start(export(
         &record,
         &format!("--follow --cursor {}", cursor.display()),
-        &[
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()),
-            ("OTEL_EXPORTER_OTLP_TIMEOUT", "50"),
-            ("OTEL_BSP_SCHEDULE_DELAY", "20"),
-        ],
+        &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()), ("OTEL_BSP_SCHEDULE_DELAY", "20")],
     ));
     while !names(&collector.requests.next("/v1/traces").spans().spans()).contains(&"agentrt.run".to_owned()) {
     }

@@ -32,6 +32,12 @@ async fn a_page_has_a_size_and_a_total() {
     assert_eq!(after.iter().map(|e| e.seq).collect::<Vec<_>>(), [4, 5]);
     let after = bench.client.read(|r| r.events_after(Some(&RunId::from("r4")), 3, 9)).await.unwrap();
     assert_eq!(after.iter().map(|e| e.seq).collect::<Vec<_>>(), [9, 10]);
+    let left = |run: Option<&'static str>, seq, most| {
+        bench.client.read(move |r| r.events_left(run.map(RunId::from).as_ref(), seq, most))
+    };
+    assert_eq!(left(None, 3, 100).await.unwrap(), 7);
+    assert_eq!(left(None, 3, 5).await.unwrap(), 5, "no further than it was asked to");
+    assert_eq!(left(Some("r4"), 9, 100).await.unwrap(), 1);
 }
 
 #[tokio::test]

@@ -15,11 +15,13 @@ use serde_json::json;
 
 use super::script::{Script, approved, cancelled, completed, interrupted, with_models};
 use super::spans;
+use crate::doctor_socket;
 use crate::export::otel::Otlp;
 use crate::export::otel::history::History;
 use crate::export::otel::spans::RUNS_MAX;
 use crate::export::tests::Record;
-use crate::export::{Sink as _, Stop};
+use crate::export::{Follower, MemCursor, Sink as _, Stop};
+use crate::gate::Runtime;
 
 /// A record that is a list.
 #[derive(Debug)]
@@ -191,11 +193,15 @@ impl PushMetricExporter for Counted {
     }
 }
 
-fn counted(scripts: &[Script], database: Option<&Path>) -> BTreeMap<String, f64> {
+fn counting(database: Option<&Path>) -> (Otlp, Counted) {
     let counted = Counted::default();
     let reader = PeriodicReader::builder(counted.clone()).build();
     let meters = SdkMeterProvider::builder().with_reader(reader).build();
-    let mut otlp = Otlp::new(Memory::default(), meters, database).unwrap();
+    (Otlp::new(Memory::default(), meters, database).unwrap(), counted)
+}
+
+fn counted(scripts: &[Script], database: Option<&Path>) -> BTreeMap<String, f64> {
+    let (mut otlp, counted) = counting(database);
     for event in scripts.iter().flat_map(|script| &script.events) {
         otlp.deliver(event).unwrap();
     }
@@ -266,6 +272,45 @@ fn what_waits_is_read_from_the_record_when_it_is_sent() {
     let expected: BTreeMap<String, f64> =
         expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     assert_eq!(counted, expected, "no proxy serves it, so none is told of");
+}
+
+#[test]
+fn what_is_not_delivered_is_counted_from_the_cursor_and_of_the_run_that_is_followed() {
+    let record = Record::with_one_that_waits();
+    let lag = |follower: Follower, stop: &Stop| {
+        let (otlp, counted) = counting(Some(record.path()));
+        otlp.follow(follower, stop).unwrap();
+        counted.0.lock().unwrap()["holdpoint.export.lag"]
+    };
+    let follower = || Follower::open(record.path()).unwrap().once();
+    let (go, stopped) = (Stop::default(), Stop::default());
+    stopped.stop();
+    assert_eq!(lag(follower().cursor(MemCursor { seq: record.newest() }), &stopped), 0.0, "nothing is new");
+    assert_eq!(lag(follower().cursor(MemCursor { seq: record.newest() - 3 }), &stopped), 3.0);
+    assert_eq!(lag(follower().run("r0".into()), &go), 0.0, "the other run's events are nobody's here");
+}
+
+#[test]
+fn a_proxy_that_answers_is_asked_what_waits_in_it() {
+    let record = Record::with_one_that_waits();
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    // What its actors report is what real ones do, so that a name which changes is noticed here.
+    let (socket, actors) = threads.block_on(async {
+        let runtime = Runtime::builder(record.path()).start().await.unwrap();
+        let actors = serde_json::to_value(runtime.observe().await).unwrap();
+        runtime.stop().await;
+        (doctor_socket::bind(record.path()).await.unwrap(), actors)
+    });
+    let answer = json!({"session": "desk", "actors": actors, "connections": []});
+    threads.spawn(doctor_socket::serve(socket, move || {
+        let answer = answer.clone();
+        async move { answer }
+    }));
+    let counted = counted(&[], Some(record.path()));
+    for point in ["queue intent desk", "queue outcome desk", "calls in_flight desk", "calls held desk"] {
+        assert_eq!(counted.get(&format!("holdpoint.proxy.{point}")), Some(&0.0), "{point}: {counted:?}");
+    }
+    threads.shutdown_background();
 }
 
 #[test]
