@@ -32,6 +32,22 @@ impl Write for Stderr {
     }
 }
 
+/// The process's stderr for log lines: each `write` is a line, and begins as every line of the gate does, so that whoever
+/// reads what several programs say knows whose it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LogLines;
+
+impl Write for LogLines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        Stderr.write_all(&[b"holdpoint: ", line].concat())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Waits up to `within` until everything is written. False when it is not: then nobody reads the stream, and writing
 /// to it directly would wait for ever.
 pub fn flush(within: Duration) -> bool {

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use holdpoint::codes::Code;
-use holdpoint::stderr::{self, Stderr};
+use holdpoint::stderr::{self, LogLines};
 use holdpoint_actors::store::Page as Rows;
 use holdpoint_core::sanitize::sanitize;
 use tracing_subscriber::EnvFilter;
@@ -118,7 +118,7 @@ fn log_to_stderr(level: &str) {
     let filter = EnvFilter::try_from_env("HOLDPOINT_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| Stderr)
+        .with_writer(|| LogLines)
         // It would complain on the very stream that can't be written, and die of it.
         .log_internal_errors(false)
         .with_ansi(anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never)

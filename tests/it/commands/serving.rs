@@ -210,6 +210,20 @@ fn a_host_that_never_reads_stderr_is_served_to_the_end() {
 }
 
 #[test]
+fn every_line_on_stderr_says_whose_it_is_log_lines_included() {
+    let gate = pinned();
+    let mut command = bare("proxy");
+    command.env("HOLDPOINT_LOG", "debug");
+    let mut host = Host::start_with(&gate, command, Stdio::piped());
+    host.call("shop_pay", json!({"to": "alice", "amount": 20}));
+    let (status, said) = host.end(None);
+    assert_eq!(status, 0, "{said}");
+    assert!(said.contains(" DEBUG "), "a log line is there to be judged: {said}");
+    let strangers: Vec<&str> = said.lines().filter(|line| !line.starts_with("holdpoint: ")).collect();
+    assert!(strangers.is_empty(), "{strangers:?}");
+}
+
+#[test]
 fn a_host_that_closed_stderr_is_served_to_the_end() {
     let gate = pinned();
     let (reader, broken) = std::io::pipe().unwrap();
