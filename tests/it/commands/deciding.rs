@@ -113,7 +113,7 @@ fn of_several_approvals_none_is_guessed() {
     let text = record.run("show r1 --limit 2").out;
     assert_eq!(text.matches("APPROVAL WAITING").count(), 2, "{text}");
     assert!(text.contains("waiting approvals: … 23 more; --offset 2 shows them"), "{text}");
-    assert_eq!(record.run("approve r1 --approval copy7").status, 0);
+    assert_eq!(record.run("approve r1 --approval copy24").status, 0);
 }
 
 #[test]
