@@ -104,12 +104,15 @@
 //!
 //! # Features
 //!
-//! None is on without being asked for. `testkit` brings the test kit, `full` everything; the rest are named where they are used.
+//! None that brings a package is on without being asked for (`bench`, which brings none, is). `testkit` brings the test kit,
+//! `full` everything; the rest are named where they are used.
 
 pub mod approver;
 #[cfg(feature = "bench")]
 pub mod bench;
+#[doc(hidden)]
 pub mod codes;
+#[doc(hidden)]
 pub mod doctor_socket;
 pub mod driver;
 pub mod export;
@@ -119,8 +122,10 @@ pub mod model;
 pub mod proxy;
 pub mod recheck;
 pub mod render;
+#[doc(hidden)]
 pub mod replace;
 pub mod replay;
+#[doc(hidden)]
 pub mod stderr;
 #[cfg(feature = "testkit")]
 pub mod testkit;
