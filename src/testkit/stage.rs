@@ -3,6 +3,8 @@
 //! Owns the deaths. A process dies by the death of every actor at once, after which nothing that its tasks still try is
 //! recorded or reaches a tool, a policy or an agent: its lease stays, as a killed process leaves it. The next life begins
 //! when the lease has run out.
+//!
+//! Longer than the others: every point at which a life may end is wired in one place, so that none is forgotten.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

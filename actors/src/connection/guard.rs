@@ -24,6 +24,8 @@
 //!
 //! A namespace comes with a `/proc` of its own, in a mount namespace: with the outer one a server would find strangers
 //! under its own process ids. Nothing else is mounted, and what the machine mounts and unmounts arrives inside.
+//!
+//! Longer than the others: the one file that may be `unsafe` holds all that is, read as a whole.
 
 #![expect(unsafe_code, reason = "forking, the hook between fork and exec, and signal sets are unsafe to use")]
 

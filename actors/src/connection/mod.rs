@@ -12,6 +12,8 @@
 //!
 //! However this actor ends, dropping its state kills the server and all that it started, and every call that it took
 //! is answered with what is known of it.
+//!
+//! Longer than the others by the messages that an actor's file has to hold.
 
 use std::sync::Arc;
 use std::time::Duration;

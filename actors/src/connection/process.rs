@@ -12,6 +12,8 @@
 //! The child is the guard of the server, or the server itself where there can be no guard. [`ProcessGroup`] ends the
 //! server, and with it whatever it started, when it is dropped, so a killed or panicking actor leaves nothing behind.
 //! What is left behind when a guard is killed together with this very process is the matter of `reap`.
+//!
+//! Longer than the others: starting, watching and ending a server are one piece, whose order is what makes it right.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;

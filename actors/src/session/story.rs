@@ -2,6 +2,8 @@
 //!
 //! Owns the order. What commits together is composed by the ledger; when it commits is said here: before an effect
 //! leaves, before an answer does, and, at the slower pace, at every change of state.
+//!
+//! Longer than the others: it is the story of a step from top to bottom, and a story is not told in pieces.
 
 use std::collections::HashMap;
 use std::sync::Arc;
