@@ -211,11 +211,9 @@ impl Desk {
         });
     }
 
-    /// A run id that nobody has: the session and sixteen hex digits.
+    /// A new run id: the session and sixteen hex digits. One that is taken after all is refused, and the call decided again.
     pub(super) fn new_run_id(&self) -> RunId {
-        let hex = self.mint.id();
-        // The last digits, because an id that counts does so there.
-        RunId::from(format!("{}.{}", self.session, &hex[hex.len() - 16..]))
+        RunId::from(format!("{}.{}", self.session, self.mint.short_id()))
     }
 
     /// Whether the end has begun.

@@ -1,7 +1,8 @@
 //! Faults of the whole process, asked for in its environment by whoever started it: a real death or a real stop at a
 //! named point, a wall clock that is ahead, and deliberately broken behaviour that a checker has to notice.
 //!
-//! Without the `faults` feature everything here is empty or false, and no variable is read. The crash campaign sets them.
+//! Without the `faults` feature, and in a build without debug assertions whatever its features, everything here is empty or false, and
+//! no variable is read. The crash campaign sets them.
 
 /// A way of being wrong on purpose. Each is tied to the property of the campaign's checker that must notice it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +67,7 @@ pub enum Broken {
     LiveTakenOver,
 }
 
-#[cfg(feature = "faults")]
+#[cfg(all(feature = "faults", debug_assertions))]
 mod armed {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,28 +146,28 @@ mod armed {
     }
 }
 
-#[cfg(feature = "faults")]
+#[cfg(all(feature = "faults", debug_assertions))]
 pub use armed::{ahead, is, reach, reach_each};
 
 /// Nothing happens here.
-#[cfg(not(feature = "faults"))]
+#[cfg(not(all(feature = "faults", debug_assertions)))]
 #[inline]
 pub fn reach(_point: &str) {}
 
 /// Nothing happens here.
-#[cfg(not(feature = "faults"))]
+#[cfg(not(all(feature = "faults", debug_assertions)))]
 #[inline]
 pub fn reach_each(_phase: &str, _kinds: impl Iterator<Item = &'static str>) {}
 
 /// Never.
-#[cfg(not(feature = "faults"))]
+#[cfg(not(all(feature = "faults", debug_assertions)))]
 #[inline]
 pub const fn is(_broken: Broken) -> bool {
     false
 }
 
 /// Not at all.
-#[cfg(not(feature = "faults"))]
+#[cfg(not(all(feature = "faults", debug_assertions)))]
 #[inline]
 pub const fn ahead() -> std::time::Duration {
     std::time::Duration::ZERO
