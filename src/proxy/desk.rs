@@ -260,8 +260,8 @@ impl Desk {
         let mut waited_for: Option<HashSet<RunId>> = None;
         loop {
             let left = match self.running().await {
-                Ok(left) => left,
-                Err(_) => return,
+                Ok(left) if !process::is(Broken::NothingRecovered) => left,
+                Ok(_) | Err(_) => return,
             };
             let still: Vec<_> = match &waited_for {
                 None => left,

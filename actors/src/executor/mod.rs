@@ -215,7 +215,7 @@ async fn wrongly(tool: &dyn Tool, mut call: ToolCall) -> Result<ToolOutput, Tool
     }
     let again = process::is(Broken::BlindRetry).then(|| call.clone());
     match (tool.call(call).await, again) {
-        (Err(ToolFailure::NoAnswer(_)), Some(again)) => tool.call(again).await,
+        (Err(ToolFailure::NoAnswer(_) | ToolFailure::TimedOut(_)), Some(again)) => tool.call(again).await,
         (Err(ToolFailure::NoAnswer(text)), None) if process::is(Broken::UnknownAsFailed) => {
             Err(ToolFailure::Failed(text))
         }
@@ -233,7 +233,7 @@ async fn execute(execution: Execution) {
         return crate::answer(reply, CallEnd::of(&name, Err(failure)));
     }
     process::reach("executor.sending");
-    let timeout = call.timeout;
+    let timeout = if process::is(Broken::BlindRetry) { call.timeout * 2 } else { call.timeout };
     call.started.set();
     let calling = AssertUnwindSafe(async move { wrongly(&*tool, call).await }).catch_unwind();
     let end = match tokio::time::timeout(timeout, calling).await {

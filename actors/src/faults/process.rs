@@ -15,7 +15,7 @@ pub enum Broken {
     OutcomeSkipped,
     /// An effect leaves without the commit of its intent.
     IntentSkipped,
-    /// A call that got no answer is sent again.
+    /// A call that got no answer, or none in time, is sent again.
     BlindRetry,
     /// A call that got no answer is told as one that failed.
     UnknownAsFailed,
@@ -65,6 +65,18 @@ pub enum Broken {
     EpochIgnored,
     /// A run is taken over although its holder is alive.
     LiveTakenOver,
+    /// A batch is as durable as its first member needs.
+    FirstDecides,
+    /// What was written is not synced a moment later.
+    ReadsUnsynced,
+    /// The log is copied without a sync.
+    CheckpointUnsynced,
+    /// Leases of live sessions are not renewed.
+    LeaseNotRenewed,
+    /// A proxy that starts leaves alone what others left.
+    NothingRecovered,
+    /// A grant is used whatever it has become.
+    BentTaken,
 }
 
 #[cfg(all(feature = "faults", debug_assertions))]

@@ -23,6 +23,7 @@ pub use fence::Fence;
 use crate::address::Address;
 use crate::clock::lock;
 use crate::faults::Failure;
+use crate::faults::process::{self, Broken};
 use crate::store::{ApplyError, Lane, StoreClient};
 
 /// The shortest lease that can be kept: a third of it must leave time for a commit.
@@ -247,7 +248,8 @@ impl State {
     }
 
     fn renew_due(&mut self) {
-        for (run, terms, fence) in self.arguments.sessions.due() {
+        let due = self.arguments.sessions.due().into_iter();
+        for (run, terms, fence) in due.filter(|_| !process::is(Broken::LeaseNotRenewed)) {
             self.renewed += 1;
             let store = self.arguments.store.clone();
             tokio::spawn(async move {

@@ -139,7 +139,9 @@ impl Core {
         if grant.status != ApprovalStatus::Approved {
             return Err(self.misused(&format!("its latest approval is {}", grant.status)).into());
         }
-        let Some(mut request) = grant.request.clone().filter(|_| grant.is_intact()) else {
+        let Some(mut request) =
+            grant.request.clone().filter(|_| grant.is_intact() || process::is(Broken::BentTaken))
+        else {
             return Err(SessionError::ApprovalHash(grant.id.clone()).into());
         };
         let Some(tool) = self.shared.registry.get(&request.spec.name).cloned() else {

@@ -296,6 +296,9 @@ impl Writer {
             }
             None => {}
         }
+        if process::is(Broken::ReadsUnsynced) {
+            self.unsynced_since = None;
+        }
         let had_trouble = self.trouble.take().is_some();
         self.counts.note(|counts| {
             counts.applied += applied;

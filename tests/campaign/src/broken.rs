@@ -114,6 +114,33 @@ pub(crate) fn all() -> Vec<Broken> {
             Property::Model,
         ),
         broken("LiveTakenOver", "takes over a run whose holder is alive", inside("replay"), Property::Model),
+        broken(
+            "FirstDecides",
+            "commits a batch as durably as its first member needs",
+            Story::PowerCut,
+            Property::Intent,
+        ),
+        broken(
+            "ReadsUnsynced",
+            "never syncs what it wrote for reads",
+            Story::PowerCut,
+            Property::Acknowledged,
+        ),
+        broken(
+            "CheckpointUnsynced",
+            "copies the log without a sync",
+            Story::PowerCut,
+            Property::Acknowledged,
+        ),
+        broken("BlindRetry", "sends again what was not answered in time", Story::LateAnswer, Property::Once),
+        broken("LeaseNotRenewed", "renews no lease", Story::LongerThanItsLease, Property::Explained),
+        broken("NothingRecovered", "leaves what others left to itself", Story::Held("after"), Property::Left),
+        broken(
+            "BentTaken",
+            "uses a grant whatever has become of it",
+            Story::Bent("request_json"),
+            Property::Allowed,
+        ),
         broken("GrantTwice", "uses a grant twice", Story::Held("after"), Property::Tables),
     ]
 }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::checker::{Property, Violation};
 use crate::clock::{Rng, pass, until};
-use crate::host::{End, Heard, PATIENCE};
+use crate::host::{End, Heard, Host, PATIENCE};
 use crate::inside::{self, Layer};
 use crate::world::{Call, Programs, Settled, World};
 
@@ -17,8 +17,14 @@ const BY_ITSELF: Duration = Duration::from_secs(5);
 /// How long a stopped process stands: past two thirds of its lease, when nothing may leave any more.
 const STOPPED: Duration = Duration::from_millis(2_300);
 
-/// Longer than a question or a grant is good for here.
-const AN_HOUR: Duration = Duration::from_secs(3_600);
+/// How long somebody may be kept out by a process that stands still.
+const LOCKED: Duration = Duration::from_secs(5);
+
+/// Reads and payments that come at once.
+const TOGETHER: u64 = 6;
+/// Reads one after another, and how long between: in all eight times as long as a read stays unsynced.
+const READS: u64 = 16;
+const BETWEEN_READS: Duration = Duration::from_millis(50);
 
 /// Images of one recording.
 const IMAGES: usize = 300;
@@ -59,6 +65,16 @@ pub(crate) enum Story {
     PolicyChanged,
     /// An hour passes, after which what was approved may no longer run.
     AnHourLater,
+    /// An hour passes before anybody answers.
+    NobodyAnswers,
+    /// An hour passes before anybody says what follows from an unknown outcome.
+    NobodyKnows,
+    /// This column of an approved question is changed behind the gate's back.
+    Bent(&'static str),
+    /// A payment takes longer than a lease lasts, while another proxy looks on.
+    LongerThanItsLease,
+    /// A server answers after its time.
+    LateAnswer,
     /// A layer that runs inside one process.
     Inside(Layer),
     /// Nobody dies.
@@ -140,7 +156,9 @@ pub(crate) fn named() -> Vec<(String, Story)> {
     all.push(Story::StoppedPastItsLease);
     all.push(Story::PowerCut);
     all.push(Story::PolicyChanged);
-    all.push(Story::AnHourLater);
+    all.extend([Story::AnHourLater, Story::NobodyAnswers, Story::NobodyKnows]);
+    all.extend(["capability_json", "presentation_json", "request_json"].map(Story::Bent));
+    all.extend([Story::LongerThanItsLease, Story::LateAnswer]);
     all.push(Story::Calm);
     all.into_iter().map(|story| (name(&story), story)).collect()
 }
@@ -161,6 +179,11 @@ fn name(story: &Story) -> String {
         Story::FailingSyncs => "failing syncs".to_owned(),
         Story::PolicyChanged => "forbidden after it was approved".to_owned(),
         Story::AnHourLater => "approved an hour ago".to_owned(),
+        Story::NobodyAnswers => "asked an hour ago".to_owned(),
+        Story::NobodyKnows => "unknown for an hour".to_owned(),
+        Story::Bent(column) => format!("bent after it was approved: {column}"),
+        Story::LongerThanItsLease => "longer than its lease".to_owned(),
+        Story::LateAnswer => "answered too late".to_owned(),
         Story::Inside(layer) => layer.name.to_owned(),
         Story::Calm => "nobody dies".to_owned(),
     }
@@ -210,10 +233,10 @@ pub(crate) fn run(
     outcome
 }
 
-struct Case<'a> {
-    world: &'a mut World,
-    rng: Rng,
-    outcome: &'a mut Outcome,
+pub(crate) struct Case<'a> {
+    pub(crate) world: &'a mut World,
+    pub(crate) rng: Rng,
+    pub(crate) outcome: &'a mut Outcome,
 }
 
 impl Case<'_> {
@@ -230,18 +253,22 @@ impl Case<'_> {
             Story::StoppedPastItsLease => self.stopped_past_its_lease(),
             Story::PowerCut => self.power_cut(),
             Story::Failing(which) => self.failing(which),
-            Story::PolicyChanged => self.collected_too_late(|world| world.forbid_bank()),
-            Story::AnHourLater => self.collected_too_late(|world| {
-                world.pass(AN_HOUR);
-                Ok(())
-            }),
+            Story::PolicyChanged => {
+                self.collected_too_late(|world| world.configure("require_approval", "deny"))
+            }
+            Story::AnHourLater => self.approved_an_hour_ago(),
+            Story::NobodyAnswers => self.nobody_answers(),
+            Story::NobodyKnows => self.nobody_knows(),
+            Story::Bent(column) => self.bent(column),
+            Story::LongerThanItsLease => self.longer_than_its_lease(),
+            Story::LateAnswer => self.late_answer(),
             // They have no world of their own.
             Story::Inside(_) | Story::FailingSyncs => Ok(()),
             Story::Calm => self.calm(),
         }
     }
 
-    fn workload() -> Vec<Call> {
+    pub(crate) fn workload() -> Vec<Call> {
         vec![Call::read("r1"), Call::pay("petty", "p1", None), Call::pay("bank", "b1", None)]
     }
 
@@ -310,7 +337,7 @@ impl Case<'_> {
         fault.contains("run.resumed")
     }
 
-    fn answer_interruption(&mut self, host: &mut crate::host::Host, call: &Call) -> Result<(), String> {
+    fn answer_interruption(&mut self, host: &mut Host, call: &Call) -> Result<(), String> {
         host.send(&call.tool, &call.args);
         let waiting = until(PATIENCE, || self.world.waiting().ok().and_then(|mut all| all.pop()));
         let waiting = waiting.ok_or("recovery asked nobody")?;
@@ -354,16 +381,6 @@ impl Case<'_> {
         Ok(())
     }
 
-    fn server_dies(&mut self, mode: &'static str) -> Result<(), String> {
-        let call = Call::pay("petty", "p1", Some(mode));
-        let mut host = self.world.start(None)?;
-        self.world.settle(&mut host, &call, &mut self.rng)?;
-        self.world.settle(&mut host, &call, &mut self.rng)?;
-        let found = self.world.close_and_judge(host, &mut self.rng)?;
-        self.outcome.violations.extend(found);
-        Ok(())
-    }
-
     fn stopped_past_its_lease(&mut self) -> Result<(), String> {
         let call = Call::pay("petty", "p1", None);
         let mut stopped = self.world.start(Some("session.started:1:stop"))?;
@@ -371,10 +388,12 @@ impl Case<'_> {
         until(PATIENCE, || stopped.is_stopped().then_some(())).ok_or("the proxy was never stopped")?;
         self.world.pass_lease();
         let mut other = self.world.start(None)?;
-        other.send(&call.tool, &call.args);
-        let asked = until(PATIENCE, || self.world.waiting().ok().filter(|all| !all.is_empty()));
-        asked.ok_or("nobody took over")?;
         pass(STOPPED);
+        // Who was stopped may have stopped with the file's lock, and nobody takes over before it goes on.
+        let _asked = until(LOCKED, || {
+            other.send(&call.tool, &call.args);
+            self.world.waiting().ok().filter(|all| !all.is_empty())
+        });
         stopped.signal(Signal::CONT);
         if let Heard::Silence = stopped.hear(sent, PATIENCE) {
             return Err("the call of the stopped proxy was never answered".to_owned());
@@ -392,14 +411,17 @@ impl Case<'_> {
 
     fn power_cut(&mut self) -> Result<(), String> {
         self.world.record();
+        let cut_off = self.cut_off("after")?;
+        self.world.pass_lease();
         let mut host = self.world.start(None)?;
         let payment = |server, at: u64| Call::pay(server, &format!("{server}{at}"), None);
         for at in 0..3 {
-            let calls = [Call::read("r1"), payment("petty", at), payment("bank", at)];
+            let calls = [cut_off.clone(), Call::read("r1"), payment("petty", at), payment("bank", at)];
             self.world.settle_all(&mut host, &calls, &mut self.rng)?;
-            if at == 1 {
+            match at {
                 // Long enough for the idle checkpoint, so that the log begins again.
-                pass(Duration::from_millis(1_200 + self.rng.below(400)));
+                1 => pass(Duration::from_millis(1_200 + self.rng.below(400))),
+                _ => self.side_by_side(&mut host, at)?,
             }
         }
         let end = host.kill();
@@ -407,6 +429,29 @@ impl Case<'_> {
         let images = self.world.cut_power(IMAGES, &mut self.rng)?;
         self.outcome.images += images.built;
         self.outcome.violations.extend(images.violations);
+        Ok(())
+    }
+
+    /// Reads and payments come at once, so that they share commits; then reads alone, for many times as long as they stay
+    /// unsynced and without a pause in which the log would be copied.
+    fn side_by_side(&mut self, host: &mut Host, at: u64) -> Result<(), String> {
+        let together =
+            |one| [Call::read(&format!("s{at}{one}")), Call::pay("petty", &format!("s{at}{one}"), None)];
+        let calls: Vec<Call> = (0..TOGETHER).flat_map(together).collect();
+        let sent: Vec<u64> = calls.iter().map(|call| host.send(&call.tool, &call.args)).collect();
+        for (call, id) in calls.iter().zip(sent) {
+            self.world.hear(host, call, id)?;
+        }
+        self.world.settle(host, &Call::read(&format!("r{at}")), &mut self.rng)?;
+        let early = self.world.told.len();
+        for one in 0..READS {
+            self.world.settle(host, &Call::read(&format!("t{at}{one}")), &mut self.rng)?;
+            pass(BETWEEN_READS);
+        }
+        self.world.are_kept(early);
+        for one in 0..TOGETHER {
+            self.world.settle(host, &Call::read(&format!("u{at}{one}")), &mut self.rng)?;
+        }
         Ok(())
     }
 
@@ -442,50 +487,5 @@ impl Case<'_> {
             self.outcome.violations.extend(images.violations);
         }
         self.finish(&calls)
-    }
-
-    /// A payment is approved; then something changes so that it may not run, and it is called again.
-    fn collected_too_late(
-        &mut self,
-        change: impl FnOnce(&mut World) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let call = Call::pay("bank", "b1", None);
-        let mut host = self.world.start(None)?;
-        let asked = host.send(&call.tool, &call.args);
-        if let Heard::Silence = host.hear(asked, PATIENCE) {
-            return Err("the question was never asked".to_owned());
-        }
-        self.world.decide_all(&mut self.rng)?;
-        if host.leave() != Some(End::Exited(0)) {
-            return Err("the proxy did not end in order".to_owned());
-        }
-        change(self.world)?;
-        let mut host = self.world.start(None)?;
-        let sent = host.send(&call.tool, &call.args);
-        match host.hear(sent, PATIENCE) {
-            Heard::Answer(_) if self.world.effects() > 0 => {
-                let detail = format!("{} {} was applied", call.tool, call.args);
-                self.outcome.violations.push(Violation { property: Property::Allowed, detail });
-            }
-            Heard::Answer(answer) if matches!(answer.word(), Some("DENIED" | "EXPIRED")) => {}
-            heard @ (Heard::Answer(_) | Heard::Gone | Heard::Silence) => {
-                return Err(format!("what may not run was told {heard:?}"));
-            }
-        }
-        let found = self.world.close_and_judge(host, &mut self.rng)?;
-        self.outcome.violations.extend(found);
-        Ok(())
-    }
-
-    fn calm(&mut self) -> Result<(), String> {
-        let mut host = self.world.start(None)?;
-        let mut calls = Case::workload();
-        calls.push(Call::pay("petty", "e1", Some("error")));
-        for call in calls.iter().chain(&calls) {
-            self.world.settle(&mut host, call, &mut self.rng)?;
-        }
-        let found = self.world.close_and_judge(host, &mut self.rng)?;
-        self.outcome.violations.extend(found);
-        Ok(())
     }
 }

@@ -163,7 +163,7 @@ fn works(kind: Kind, short: bool) -> Vec<(String, Work)> {
         Kind::Power => vec![(String::new(), Work::Case(Story::PowerCut))],
         Kind::Model => inside("model", 1_200_000, 24_000_000),
         Kind::Unguarded => inside("unguarded", 1, 1),
-        Kind::Replay => inside("replay", 250, 250),
+        Kind::Replay => inside("replay", 2_000, 250),
         Kind::Sequences => inside("sequences", 400, 500),
         Kind::Schedules => inside("schedules", 300, 500),
         Kind::Fuzz => inside("fuzz", 5_000, 20_000),

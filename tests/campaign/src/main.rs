@@ -19,6 +19,7 @@ mod payments;
 mod power;
 mod random;
 mod report;
+mod stories;
 mod world;
 
 use std::collections::HashSet;

@@ -42,7 +42,7 @@ pub(crate) struct Images {
     pub(crate) violations: Vec<Violation>,
 }
 
-/// Builds images at random moments and judges each. `outside` is what people and the world knew in the end; of that,
+/// Builds images at random moments, and at those of acknowledgements and effects, and judges each. `outside` is what people and the world knew in the end; of that,
 /// each image answers for what they knew by its moment.
 pub(crate) fn cut(
     recording: &Path,
@@ -57,9 +57,17 @@ pub(crate) fn cut(
     let first = operations.iter().position(is_sync_of_log).ok_or("the recording has no sync of the log")?;
     fs::create_dir_all(folder.join("judge")).map_err(|error| error.to_string())?;
     let mut found = Images::default();
+    // Half of the images are of the moments that matter most: right when somebody came to rely on the record.
+    let moments = outside.moments();
     for _ in 0..images {
-        let left = (operations.len() - first) as u64;
-        let count = first + 1 + usize::try_from(rng.below(left)).unwrap_or(0);
+        let left = operations.len() - first;
+        let moment = moments.get(below(rng, moments.len())).filter(|_| rng.flip());
+        let count = match moment {
+            Some(moment) => {
+                (operations.partition_point(|operation| operation.end < *moment) + 1).max(first + 1)
+            }
+            None => first + 1 + below(rng, left),
+        };
         let happened = &operations[..count.min(operations.len())];
         let moment = happened.last().map_or(0, |operation| operation.end);
         let [database, log] = [0, 1].map(|file| image(happened, file, rng));
@@ -75,6 +83,10 @@ pub(crate) fn cut(
         found.built += 1;
     }
     Ok(found)
+}
+
+fn below(rng: &mut Rng, end: usize) -> usize {
+    usize::try_from(rng.below(end as u64)).unwrap_or(0)
 }
 
 fn is_sync_of_log(operation: &Operation) -> bool {

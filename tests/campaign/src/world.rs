@@ -13,9 +13,9 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::checker::{Decided, Effect, Outside, Told, Violation, judge, judge_settled};
+use crate::checker::{Decided, Effect, Outside, Property, Told, Violation, judge, judge_settled};
 use crate::clock::{Rng, pass, until};
-use crate::host::{End, Heard, Host, PATIENCE};
+use crate::host::{Answer, End, Heard, Host, PATIENCE};
 use crate::payments::{RECORD, RECORDING, beside, mark};
 use crate::power::{self, Images};
 
@@ -252,6 +252,31 @@ impl World {
         mark(Some(&self.recording()))
     }
 
+    /// When what is told of a call can't be lost with the power: at once, but for a read, which is synced a moment later.
+    fn kept_by(&self, call: &Call) -> u64 {
+        if call.tool.ends_with("_pay") { self.mark() } else { u64::MAX }
+    }
+
+    /// So much time has passed that the first so many that were told can't be lost any more, reads too.
+    pub(crate) fn are_kept(&mut self, first: usize) {
+        let mark = self.mark();
+        self.told.iter_mut().take(first).for_each(|told| told.mark = told.mark.min(mark));
+    }
+
+    /// Hears the answer to a call that was sent.
+    pub(crate) fn hear(&mut self, host: &mut Host, call: &Call, id: u64) -> Result<Option<Answer>, String> {
+        match host.hear(id, PATIENCE) {
+            Heard::Gone => Ok(None),
+            Heard::Silence => Err(format!("{call:?} was never answered")),
+            Heard::Answer(answer) => {
+                let mark = self.kept_by(call);
+                let (tool, args) = (call.tool.clone(), call.args.clone());
+                self.told.push(Told { tool, args, answer: answer.clone(), mark });
+                Ok(Some(answer))
+            }
+        }
+    }
+
     /// Cuts the power at so many moments of what was recorded.
     pub(crate) fn cut_power(&self, images: usize, rng: &mut Rng) -> Result<Images, String> {
         power::cut(&self.recording(), &self.path("judge"), &self.outside(Vec::new())?, images, rng)
@@ -299,10 +324,19 @@ impl World {
         self.ahead_ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// From now on the operator's rule forbids what it had put to a person.
-    pub(crate) fn forbid_bank(&mut self) -> Result<(), String> {
-        let config = self.configuration().to_string().replace("require_approval", "deny");
+    /// From now on the operator's configuration says something else in one place.
+    pub(crate) fn configure(&self, from: &str, to: &str) -> Result<(), String> {
+        let config = self.configuration().to_string().replace(from, to);
         fs::write(self.path("gate/config.json"), config).map_err(|error| error.to_string())
+    }
+
+    /// Does to the record what somebody with an SQLite shell could.
+    pub(crate) fn bend(&self, sql: &str) -> Result<(), String> {
+        let done = Connection::open(self.database()).and_then(|conn| conn.execute(sql, []));
+        match done {
+            Ok(1) => Ok(()),
+            other => Err(format!("{sql}: {other:?}")),
+        }
     }
 
     /// Lets the lease of everybody who died be over for whoever is started next.
@@ -315,19 +349,8 @@ impl World {
         let mut blocked = 0;
         for _ in 0..TRIES_MAX {
             let id = host.send(&call.tool, &call.args);
-            let answer = match host.hear(id, PATIENCE) {
-                Heard::Gone => return Ok(Settled::Died),
-                Heard::Silence => return Err(format!("{call:?} was never answered")),
-                Heard::Answer(answer) => answer,
-            };
-            let word = answer.word().map(str::to_owned);
-            self.told.push(Told {
-                tool: call.tool.clone(),
-                args: call.args.clone(),
-                answer,
-                mark: self.mark(),
-            });
-            match word.as_deref() {
+            let Some(answer) = self.hear(host, call, id)? else { return Ok(Settled::Died) };
+            match answer.word() {
                 Some("IN_PROGRESS" | "UNAVAILABLE") => pass(BETWEEN_TRIES),
                 Some("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME") => self.decide_all(rng)?,
                 Some("BLOCKED") if blocked == BLOCKED_MAX => return Ok(Settled::Blocked),
@@ -459,8 +482,33 @@ impl World {
     ) -> Result<Vec<Violation>, String> {
         self.pass_lease();
         let mut host = self.start(None)?;
+        let mut found = self.recovered_unasked()?;
         self.settle_all(&mut host, calls, rng)?;
-        self.close_and_judge(host, rng)
+        found.extend(self.close_and_judge(host, rng)?);
+        Ok(found)
+    }
+
+    /// A proxy recovers what others left as it starts, before anybody asks it for anything. A service does as its program
+    /// says.
+    pub(crate) fn recovered_unasked(&self) -> Result<Vec<Violation>, String> {
+        let recovered =
+            || self.running().map_or_else(|error| Some(Err(error)), |all| all.is_empty().then_some(Ok(())));
+        if self.embedded || until(PATIENCE, recovered).transpose()?.is_some() {
+            return Ok(Vec::new());
+        }
+        let detail = format!("{:?} are left running by a proxy that nobody has asked", self.running()?);
+        Ok(vec![Violation { property: Property::Left, detail }])
+    }
+
+    /// The runs that somebody holds, or has left.
+    fn running(&self) -> Result<Vec<String>, String> {
+        let read = || -> rusqlite::Result<Vec<String>> {
+            let conn = Connection::open_with_flags(self.database(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            conn.busy_timeout(PATIENCE)?;
+            let mut runs = conn.prepare("SELECT id FROM runs WHERE status = 'RUNNING'")?;
+            runs.query_map([], |row| row.get(0))?.collect()
+        };
+        read().map_err(|error| format!("look for what runs: {error}"))
     }
 
     /// Makes every call until it is over.

@@ -26,6 +26,8 @@ use crate::model::{
 
 /// Actions of one path.
 const STEPS_MAX: usize = 24;
+/// One action of so many may be one that is refused.
+const GOES_ON: u64 = 3;
 /// Paths after which the actors are started anew, so that what the dead left does not pile up.
 const PATHS_OF_A_BENCH: u64 = 250;
 
@@ -114,9 +116,7 @@ impl<'a> Path<'a> {
 
     async fn go(&mut self, walked: &mut Walked) -> Result<(), String> {
         for _ in 0..STEPS_MAX {
-            let all = possible(&self.run);
-            let at = usize::try_from(self.rng.below(all.len() as u64)).unwrap_or(0);
-            let Some(action) = all.get(at).copied() else { return Ok(()) };
+            let Some(action) = self.draw() else { return Ok(()) };
             if let (Action::Begin { asks, .. }, Standing::Absent) = (action, self.run.standing) {
                 self.id = RunId::from(format!("{}-{}", self.id, if asks { "ask" } else { "do" }));
             }
@@ -133,6 +133,16 @@ impl<'a> Path<'a> {
             self.compare()?;
         }
         Ok(())
+    }
+
+    /// What is tried next: mostly something that goes on, so that a path gets anywhere.
+    fn draw(&mut self) -> Option<Action> {
+        let mut all = possible(&self.run);
+        if self.rng.below(GOES_ON) != 0 {
+            all.retain(|action| !self.expected(*action).refused);
+        }
+        let at = usize::try_from(self.rng.below(all.len() as u64)).unwrap_or(0);
+        all.get(at).copied()
     }
 
     /// What the model says. An intent is followed by its effect here: no lease can run out between the two.

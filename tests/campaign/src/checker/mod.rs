@@ -6,6 +6,7 @@
 
 mod canon;
 mod fold;
+mod order;
 mod record;
 
 use std::collections::HashMap;
@@ -82,7 +83,7 @@ pub(crate) struct Told {
     pub(crate) tool: String,
     pub(crate) args: Value,
     pub(crate) answer: Answer,
-    /// How long the recording of the disk was by then.
+    /// How long the recording of the disk was when this could no longer be lost with the power.
     pub(crate) mark: u64,
 }
 
@@ -122,9 +123,16 @@ pub(crate) struct Effect {
 }
 
 impl Outside {
+    /// The moments from which on something may not be lost any more.
+    pub(crate) fn moments(&self) -> Vec<u64> {
+        let told = self.told.iter().map(|told| told.mark).filter(|mark| *mark < u64::MAX);
+        let decided = self.decided.iter().map(|decided| decided.mark);
+        told.chain(decided).chain(self.effects.iter().map(|effect| effect.mark)).collect()
+    }
+
     /// What was known by a moment, of what may not be lost with the power.
     pub(crate) fn by(&self, moment: u64) -> Outside {
-        let told = |told: &&Told| told.mark <= moment && told.tool.ends_with("_pay");
+        let told = |told: &&Told| told.mark <= moment;
         Outside {
             told: self.told.iter().filter(told).cloned().collect(),
             decided: self.decided.iter().filter(|decided| decided.mark <= moment).cloned().collect(),
@@ -204,6 +212,7 @@ impl Judge<'_> {
         }
         self.events_are_chained();
         self.found.extend(fold::compare(self.record));
+        self.found.extend(order::look(self.record));
         self.runs_are_of_calls();
         self.effects_are_authorised();
         self.told_is_recorded();

@@ -1,0 +1,181 @@
+//! Stories in which no process is killed: time passes, a server is late or dies, an operator or a hand at the file comes in
+//! between.
+//!
+//! What a host has to be told in each is part of the story, and anything else is a violation.
+
+use std::time::Duration;
+
+use crate::cases::Case;
+use crate::checker::{Property, Violation};
+use crate::clock::{pass, until};
+use crate::host::{Answer, End, Host, PATIENCE};
+use crate::world::{Call, World};
+
+/// Longer than a question or a grant is good for here.
+const AN_HOUR: Duration = Duration::from_secs(3_600);
+/// A lease in the configuration's words, and a time that is longer.
+const LEASE: &str = "5s";
+const LONGER: Duration = Duration::from_secs(6);
+/// How often the other proxy looks on meanwhile.
+const GLANCE: Duration = Duration::from_millis(250);
+/// A server's time, in the configuration's words.
+const SOON: &str = "2s";
+
+impl Case<'_> {
+    fn wrong(&mut self, property: Property, detail: String) {
+        self.outcome.violations.push(Violation { property, detail });
+    }
+
+    /// Makes a call once. Whoever answers must do so with one of these words.
+    fn is_told(&mut self, host: &mut Host, call: &Call, words: &[&str]) -> Result<Answer, String> {
+        let id = host.send(&call.tool, &call.args);
+        let answer = self.world.hear(host, call, id)?.ok_or("a proxy died that nobody killed")?;
+        if !words.contains(&answer.word().unwrap_or_default()) {
+            let detail = format!("{} {} is told {:?}, and not {words:?}", call.tool, call.args, answer.text);
+            self.wrong(Property::Explained, detail);
+        }
+        Ok(answer)
+    }
+
+    fn close(&mut self, host: Host) -> Result<(), String> {
+        let found = self.world.close_and_judge(host, &mut self.rng)?;
+        self.outcome.violations.extend(found);
+        Ok(())
+    }
+
+    fn leave(host: Host) -> Result<(), String> {
+        match host.leave() {
+            Some(End::Exited(0)) => Ok(()),
+            other => Err(format!("the proxy did not end in order: {other:?}")),
+        }
+    }
+
+    /// A payment is approved; then something changes so that it may not run, and it is called again.
+    pub(crate) fn collected_too_late(
+        &mut self,
+        change: impl FnOnce(&mut World) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let (call, host) = self.called_again_after(true, change, &["DENIED", "EXPIRED"])?;
+        self.was_not_applied(&call);
+        self.close(host)
+    }
+
+    fn was_not_applied(&mut self, call: &Call) {
+        if self.world.effects() > 0 {
+            self.wrong(Property::Allowed, format!("{} {} was applied", call.tool, call.args));
+        }
+    }
+
+    /// A payment is asked about, and approved or not; then something changes, and another proxy is asked for it.
+    fn called_again_after(
+        &mut self,
+        approve: bool,
+        change: impl FnOnce(&mut World) -> Result<(), String>,
+        words: &[&str],
+    ) -> Result<(Call, Host), String> {
+        let call = Call::pay("bank", "b1", None);
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["PENDING_APPROVAL"])?;
+        if approve {
+            self.world.decide_all(&mut self.rng)?;
+        }
+        Case::leave(host)?;
+        change(self.world)?;
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, words)?;
+        Ok((call, host))
+    }
+
+    pub(crate) fn approved_an_hour_ago(&mut self) -> Result<(), String> {
+        self.collected_too_late(|world| {
+            world.pass(AN_HOUR);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn nobody_answers(&mut self) -> Result<(), String> {
+        let later = |world: &mut World| {
+            world.pass(AN_HOUR);
+            Ok(())
+        };
+        let (call, host) = self.called_again_after(false, later, &["EXPIRED"])?;
+        self.was_not_applied(&call);
+        self.close(host)
+    }
+
+    /// The stored question is no longer what was approved. What was bent is not judged any further.
+    pub(crate) fn bent(&mut self, column: &str) -> Result<(), String> {
+        let sql = format!("UPDATE approvals SET {column} = replace({column}, '40', '4000')");
+        let words = ["UNAVAILABLE", "DENIED", "PENDING_APPROVAL"];
+        let (call, host) = self.called_again_after(true, |world| world.bend(&sql), &words)?;
+        self.was_not_applied(&call);
+        Case::leave(host)
+    }
+
+    /// A server dies with a payment, and what came of it stays unknown until a person says what follows, however late.
+    pub(crate) fn nobody_knows(&mut self) -> Result<(), String> {
+        let call = Call::pay("petty", "p1", Some("exit"));
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["UNKNOWN_OUTCOME"])?;
+        Case::leave(host)?;
+        self.world.pass(AN_HOUR);
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["UNKNOWN_OUTCOME", "INTERRUPTED"])?;
+        self.world.settle(&mut host, &call, &mut self.rng)?;
+        self.close(host)
+    }
+
+    /// While the outcome of one payment is unknown, another of the same tool has to wait.
+    pub(crate) fn server_dies(&mut self, mode: &'static str) -> Result<(), String> {
+        let (call, other) = (Call::pay("petty", "p1", Some(mode)), Call::pay("petty", "p2", None));
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["UNKNOWN_OUTCOME"])?;
+        self.is_told(&mut host, &other, &["BLOCKED"])?;
+        self.world.settle_all(&mut host, &[call.clone(), other, call], &mut self.rng)?;
+        self.close(host)
+    }
+
+    /// The tool's time is over while its server still has the payment: nobody knows, and nobody sends it again.
+    pub(crate) fn late_answer(&mut self) -> Result<(), String> {
+        self.world.configure("20s", SOON)?;
+        let call = Call::pay("petty", "p1", Some("after"));
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["UNKNOWN_OUTCOME"])?;
+        self.world.release()?;
+        self.world.settle(&mut host, &call, &mut self.rng)?;
+        self.close(host)
+    }
+
+    /// A payment takes longer than a lease: its holder keeps the lease, and nobody else takes it over.
+    pub(crate) fn longer_than_its_lease(&mut self) -> Result<(), String> {
+        self.world.configure("\"lease_ttl\":\"3s\"", &format!("\"lease_ttl\":\"{LEASE}\""))?;
+        let call = Call::pay("petty", "p1", Some("after"));
+        let mut holder = self.world.start(None)?;
+        let sent = holder.send(&call.tool, &call.args);
+        self.world.is_held("petty")?;
+        let mut other = self.world.start(None)?;
+        let looks = LONGER.as_millis() / GLANCE.as_millis();
+        for _ in 0..looks {
+            self.is_told(&mut other, &call, &["IN_PROGRESS"])?;
+            pass(GLANCE);
+        }
+        self.world.release()?;
+        let paid = self.world.hear(&mut holder, &call, sent)?;
+        if !paid.as_ref().is_some_and(|answer| answer.word().is_none() && !answer.is_error) {
+            self.wrong(Property::Explained, format!("who held the payment all the time was told {paid:?}"));
+        }
+        until(PATIENCE, || self.world.waiting().ok().filter(Vec::is_empty)).ok_or("somebody was asked")?;
+        Case::leave(holder)?;
+        self.close(other)
+    }
+
+    pub(crate) fn calm(&mut self) -> Result<(), String> {
+        let mut host = self.world.start(None)?;
+        let mut calls = Case::workload();
+        calls.extend([Call::pay("petty", "p2", None), Call::pay("petty", "e1", Some("error"))]);
+        for call in calls.iter().chain(&calls) {
+            self.world.settle(&mut host, call, &mut self.rng)?;
+        }
+        self.close(host)
+    }
+}
