@@ -10,6 +10,7 @@ use crate::checker::{Property, Violation};
 use crate::clock::{Rng, pass, until};
 use crate::host::{End, Heard, Host, PATIENCE};
 use crate::inside::{self, Layer};
+use crate::older::{AGES, Age};
 use crate::world::{Call, Programs, Settled, World};
 
 /// How long a death may take that nothing in the workload brings about, but time: the flush, the idle checkpoint.
@@ -33,6 +34,9 @@ const IMAGES: usize = 300;
 const SYNCS_OF_CALLS: std::ops::RangeInclusive<u32> = 7..=13;
 /// Images of a recording in which a sync failed.
 const IMAGES_FAILING: usize = 300;
+
+/// Where a migration can be died at.
+const MIGRATION: [&str; 4] = ["migrate.begun", "migrate.runtime", "migrate.written", "migrate.committed"];
 
 /// How a case goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +79,8 @@ pub(crate) enum Story {
     LongerThanItsLease,
     /// A server answers after its time.
     LateAnswer,
+    /// The proxy that migrates a file of an older version dies at this point.
+    Older(Age, &'static str),
     /// A layer that runs inside one process.
     Inside(Layer),
     /// Nobody dies.
@@ -142,7 +148,7 @@ pub(crate) fn named() -> Vec<(String, Story)> {
     for point in ["flush.written", "flush.committed", "checkpoint.before", "checkpoint.after"] {
         all.push(Story::Idle(format!("{point}:1")));
     }
-    for point in ["migrate.begun", "migrate.runtime", "migrate.written", "migrate.committed"] {
+    for point in MIGRATION {
         all.push(Story::Proxy(format!("{point}:1")));
     }
     all.push(Story::Recovery("recover.before:1".to_owned()));
@@ -159,6 +165,9 @@ pub(crate) fn named() -> Vec<(String, Story)> {
     all.extend([Story::AnHourLater, Story::NobodyAnswers, Story::NobodyKnows]);
     all.extend(["capability_json", "presentation_json", "request_json"].map(Story::Bent));
     all.extend([Story::LongerThanItsLease, Story::LateAnswer]);
+    for age in AGES {
+        all.extend(MIGRATION.map(|point| Story::Older(age, point)));
+    }
     all.push(Story::Calm);
     all.into_iter().map(|story| (name(&story), story)).collect()
 }
@@ -184,6 +193,7 @@ fn name(story: &Story) -> String {
         Story::Bent(column) => format!("bent after it was approved: {column}"),
         Story::LongerThanItsLease => "longer than its lease".to_owned(),
         Story::LateAnswer => "answered too late".to_owned(),
+        Story::Older(age, point) => format!("file of {} at {point}", age.name()),
         Story::Inside(layer) => layer.name.to_owned(),
         Story::Calm => "nobody dies".to_owned(),
     }
@@ -262,6 +272,7 @@ impl Case<'_> {
             Story::Bent(column) => self.bent(column),
             Story::LongerThanItsLease => self.longer_than_its_lease(),
             Story::LateAnswer => self.late_answer(),
+            Story::Older(age, point) => self.older(*age, point),
             // They have no world of their own.
             Story::Inside(_) | Story::FailingSyncs => Ok(()),
             Story::Calm => self.calm(),
@@ -284,7 +295,7 @@ impl Case<'_> {
         }
     }
 
-    fn finish(&mut self, calls: &[Call]) -> Result<(), String> {
+    pub(crate) fn finish(&mut self, calls: &[Call]) -> Result<(), String> {
         let found = self.world.recover_and_judge(calls, &mut self.rng)?;
         self.outcome.violations.extend(found);
         Ok(())

@@ -14,6 +14,7 @@ mod failing;
 mod host;
 mod inside;
 mod jobs;
+mod older;
 mod options;
 mod payments;
 mod power;

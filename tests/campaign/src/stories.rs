@@ -9,6 +9,7 @@ use crate::cases::Case;
 use crate::checker::{Property, Violation};
 use crate::clock::{pass, until};
 use crate::host::{Answer, End, Host, PATIENCE};
+use crate::older::Age;
 use crate::world::{Call, World};
 
 /// Longer than a question or a grant is good for here.
@@ -167,6 +168,25 @@ impl Case<'_> {
         until(PATIENCE, || self.world.waiting().ok().filter(Vec::is_empty)).ok_or("somebody was asked")?;
         Case::leave(holder)?;
         self.close(other)
+    }
+
+    /// A proxy dies as it migrates a file of an older version. What is left can't be read with today's statements, so it is
+    /// judged once the next one has migrated it: it holds what it held.
+    pub(crate) fn older(&mut self, age: Age, point: &str) -> Result<(), String> {
+        // The first version had no approvals.
+        let mut calls = vec![Call::read("r1"), Call::pay("petty", "p1", None)];
+        if age != Age::Runtime(1) {
+            calls.push(Call::pay("bank", "b1", None));
+        }
+        let mut host = self.world.start(None)?;
+        self.world.settle_all(&mut host, &calls, &mut self.rng)?;
+        Case::leave(host)?;
+        self.world.bend(&age.way_back())?;
+        match self.world.start(Some(&format!("{point}:1")))?.ends_within(PATIENCE) {
+            Some(End::Killed) => self.outcome.deaths += 1,
+            other => return Err(format!("the migration never came to {point}: {other:?}")),
+        }
+        self.finish(&calls)
     }
 
     pub(crate) fn calm(&mut self) -> Result<(), String> {

@@ -332,9 +332,12 @@ impl World {
 
     /// Does to the record what somebody with an SQLite shell could.
     pub(crate) fn bend(&self, sql: &str) -> Result<(), String> {
-        let done = Connection::open(self.database()).and_then(|conn| conn.execute(sql, []));
-        match done {
-            Ok(1) => Ok(()),
+        let bent = Connection::open(self.database()).and_then(|conn| {
+            conn.execute_batch(sql)?;
+            Ok(conn.total_changes())
+        });
+        match bent {
+            Ok(changes) if changes > 0 => Ok(()),
             other => Err(format!("{sql}: {other:?}")),
         }
     }
