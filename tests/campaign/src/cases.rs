@@ -8,6 +8,7 @@ use rustix::process::Signal;
 
 use crate::checker::{Property, Violation};
 use crate::clock::{Rng, pass, until};
+use crate::failing::KINDS;
 use crate::host::{End, Heard, Host, PATIENCE};
 use crate::inside::{self, Layer};
 use crate::older::{AGES, Age};
@@ -26,6 +27,9 @@ const TOGETHER: u64 = 6;
 /// Reads one after another, and how long between: in all eight times as long as a read stays unsynced.
 const READS: u64 = 16;
 const BETWEEN_READS: Duration = Duration::from_millis(50);
+
+/// Outages of one world, one after another.
+const OUTAGES: u64 = 2;
 
 /// Images of one recording.
 const IMAGES: usize = 300;
@@ -79,6 +83,10 @@ pub(crate) enum Story {
     LongerThanItsLease,
     /// A server answers after its time.
     LateAnswer,
+    /// One proxy's clock is an hour ahead of another's, whose payment is held.
+    ClocksApart,
+    /// Pinning fails in the middle of this operation on its files, or any after it: `<operation>:<how>`.
+    PinFails(&'static str),
     /// The proxy that migrates a file of an older version dies at this point.
     Older(Age, &'static str),
     /// A layer that runs inside one process.
@@ -164,7 +172,8 @@ pub(crate) fn named() -> Vec<(String, Story)> {
     all.push(Story::PolicyChanged);
     all.extend([Story::AnHourLater, Story::NobodyAnswers, Story::NobodyKnows]);
     all.extend(["capability_json", "presentation_json", "request_json"].map(Story::Bent));
-    all.extend([Story::LongerThanItsLease, Story::LateAnswer]);
+    all.extend([Story::LongerThanItsLease, Story::LateAnswer, Story::ClocksApart]);
+    all.extend(KINDS.map(Story::PinFails));
     for age in AGES {
         all.extend(MIGRATION.map(|point| Story::Older(age, point)));
     }
@@ -193,6 +202,8 @@ fn name(story: &Story) -> String {
         Story::Bent(column) => format!("bent after it was approved: {column}"),
         Story::LongerThanItsLease => "longer than its lease".to_owned(),
         Story::LateAnswer => "answered too late".to_owned(),
+        Story::ClocksApart => "clocks an hour apart".to_owned(),
+        Story::PinFails(which) => format!("pin under {which}"),
         Story::Older(age, point) => format!("file of {} at {point}", age.name()),
         Story::Inside(layer) => layer.name.to_owned(),
         Story::Calm => "nobody dies".to_owned(),
@@ -272,6 +283,8 @@ impl Case<'_> {
             Story::Bent(column) => self.bent(column),
             Story::LongerThanItsLease => self.longer_than_its_lease(),
             Story::LateAnswer => self.late_answer(),
+            Story::ClocksApart => self.clocks_apart(),
+            Story::PinFails(which) => self.pin_fails(which),
             Story::Older(age, point) => self.older(*age, point),
             // They have no world of their own.
             Story::Inside(_) | Story::FailingSyncs => Ok(()),
@@ -440,7 +453,32 @@ impl Case<'_> {
         let images = self.world.cut_power(IMAGES, &mut self.rng)?;
         self.outcome.images += images.built;
         self.outcome.violations.extend(images.violations);
-        Ok(())
+        self.come_back(&[cut_off, payment("petty", 0), payment("bank", 0)])
+    }
+
+    /// The power really goes, and a proxy comes back to what a disk may have kept of everything; and again.
+    fn come_back(&mut self, before: &[Call]) -> Result<(), String> {
+        for at in 0..OUTAGES {
+            self.world.lose_power(&mut self.rng)?;
+            self.outcome.images += 1;
+            let found = self.world.judge()?;
+            self.outcome.violations.extend(found);
+            self.world.pass_lease();
+            let mut host = self.world.start(None)?;
+            let found = self.world.recovered_unasked()?;
+            self.outcome.violations.extend(found);
+            self.world.settle_all(&mut host, before, &mut self.rng)?;
+            // Nobody waits for these.
+            for one in 0..TOGETHER {
+                let call = Call::pay("petty", &format!("o{at}{one}"), None);
+                host.send(&call.tool, &call.args);
+            }
+            pass(Duration::from_millis(self.rng.below(30)));
+            let end = host.kill();
+            self.died(end)?;
+        }
+        self.world.lose_power(&mut self.rng)?;
+        self.finish(before)
     }
 
     /// Reads and payments come at once, so that they share commits; then reads alone, for many times as long as they stay
@@ -457,6 +495,10 @@ impl Case<'_> {
         let early = self.world.told.len();
         for one in 0..READS {
             self.world.settle(host, &Call::read(&format!("t{at}{one}")), &mut self.rng)?;
+            if one % 4 == 0 {
+                // At once: what is handed on as evidence is synced for whoever sends it on.
+                self.world.keep_head()?;
+            }
             pass(BETWEEN_READS);
         }
         self.world.are_kept(early);

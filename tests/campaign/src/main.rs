@@ -16,6 +16,7 @@ mod inside;
 mod jobs;
 mod older;
 mod options;
+mod outage;
 mod payments;
 mod power;
 mod random;

@@ -85,6 +85,27 @@ pub(crate) fn cut(
     Ok(found)
 }
 
+/// What a disk may have kept of both files when the power goes after everything that was recorded.
+pub(crate) fn kept(recording: &Path, rng: &mut Rng) -> Result<[Vec<u8>; 2], String> {
+    let bytes = fs::read(recording).map_err(|error| format!("read the recording: {error}"))?;
+    let operations = read(&bytes)?;
+    Ok([0, 1].map(|file| image(&operations, file, rng)))
+}
+
+/// Begins a recording anew, of a disk that has these files for good.
+pub(crate) fn begin(recording: &Path, files: &[Vec<u8>; 2]) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    for (which, content) in (0..).zip(files) {
+        for (kind, data) in [(1, content.as_slice()), (2, &[])] {
+            bytes.extend_from_slice(&[kind, which]);
+            bytes.extend_from_slice(&0_u64.to_le_bytes());
+            bytes.extend_from_slice(&(data.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(data);
+        }
+    }
+    fs::write(recording, bytes).map_err(|error| format!("begin the recording: {error}"))
+}
+
 fn below(rng: &mut Rng, end: usize) -> usize {
     usize::try_from(rng.below(end as u64)).unwrap_or(0)
 }

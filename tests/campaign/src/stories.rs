@@ -19,6 +19,8 @@ const LEASE: &str = "5s";
 const LONGER: Duration = Duration::from_secs(6);
 /// How often the other proxy looks on meanwhile.
 const GLANCE: Duration = Duration::from_millis(250);
+/// No pinning writes, syncs or truncates as often.
+const OPERATIONS_OF_A_PIN: usize = 200;
 /// A server's time, in the configuration's words.
 const SOON: &str = "2s";
 
@@ -168,6 +170,50 @@ impl Case<'_> {
         until(PATIENCE, || self.world.waiting().ok().filter(Vec::is_empty)).ok_or("somebody was asked")?;
         Case::leave(holder)?;
         self.close(other)
+    }
+
+    /// To a proxy whose clock is an hour ahead, every lease has run out: it takes over from who is alive. Whoever is late by
+    /// its own clock then sends nothing and records nothing, and a person says what follows.
+    pub(crate) fn clocks_apart(&mut self) -> Result<(), String> {
+        let call = Call::pay("petty", "p1", Some("after"));
+        let mut holder = self.world.start(None)?;
+        let sent = holder.send(&call.tool, &call.args);
+        self.world.is_held("petty")?;
+        self.world.pass(AN_HOUR);
+        let mut ahead = self.world.start(None)?;
+        self.is_told(&mut ahead, &call, &["INTERRUPTED", "IN_PROGRESS"])?;
+        self.world.release()?;
+        let late = self.world.hear(&mut holder, &call, sent)?;
+        if late.as_ref().is_none_or(|answer| answer.word().is_none()) {
+            self.wrong(
+                Property::Explained,
+                format!("who lost the payment to another clock was told {late:?}"),
+            );
+        }
+        let found = self.world.judge()?;
+        self.outcome.violations.extend(found);
+        self.world.settle(&mut ahead, &call, &mut self.rng)?;
+        Case::leave(holder)?;
+        self.close(ahead)
+    }
+
+    /// Pinning again, with one operation after another failing: the pins stay those of before, or are whole.
+    pub(crate) fn pin_fails(&mut self, which: &str) -> Result<(), String> {
+        for n in 1..=OPERATIONS_OF_A_PIN {
+            let before = self.outcome.failed;
+            self.world.fail(Some(format!("{which}:{n}")));
+            self.world.outdate_pins()?;
+            self.world.pin_again()?;
+            self.outcome.failed = self.world.hits().iter().filter(|line| line.starts_with("hit ")).count();
+            self.world.fail(None);
+            for torn in self.world.torn_pins() {
+                self.wrong(Property::Whole, format!("{which}:{n}: {torn}"));
+            }
+            if self.outcome.failed == before {
+                return Ok(());
+            }
+        }
+        Err(format!("{which}: pinning has more than {OPERATIONS_OF_A_PIN} operations"))
     }
 
     /// A proxy dies as it migrates a file of an older version. What is left can't be read with today's statements, so it is

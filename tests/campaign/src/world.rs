@@ -7,13 +7,13 @@
 use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::checker::{Decided, Effect, Outside, Property, Told, Violation, judge, judge_settled};
+use crate::checker::{Decided, Effect, Head, Outside, Property, Told, Violation, judge, judge_settled};
 use crate::clock::{Rng, pass, until};
 use crate::host::{Answer, End, Heard, Host, PATIENCE};
 use crate::payments::{RECORD, RECORDING, beside, mark};
@@ -33,6 +33,8 @@ const BLOCKED_MAX: usize = 2;
 const LOCKED: End = End::Exited(i32::MIN);
 /// How often it is tried again.
 const LOCKED_MAX: usize = 5;
+/// Where the pins are.
+const MANIFESTS: [&str; 2] = ["bank.manifest.json", "petty.manifest.json"];
 const BETWEEN_TRIES: Duration = Duration::from_millis(40);
 /// How long a server may outlive its gate: the time of a signal.
 const ORPHANS: Duration = Duration::from_secs(5);
@@ -98,6 +100,7 @@ pub(crate) struct World {
     broken: Option<&'static str>,
     pub(crate) told: Vec<Told>,
     pub(crate) decided: Vec<Decided>,
+    pub(crate) heads: Vec<Head>,
     people: u64,
     /// Whether an embedding service takes the calls instead of a proxy.
     embedded: bool,
@@ -128,6 +131,7 @@ impl World {
             broken,
             told: Vec::new(),
             decided: Vec::new(),
+            heads: Vec::new(),
             people: 0,
             embedded: false,
             records: false,
@@ -166,29 +170,54 @@ impl World {
     /// Pins the tools; they are the same in every world, so only the first one asks the servers.
     fn pin(&self) -> Result<(), String> {
         let pinned = self.programs.folder.join("pinned");
-        let manifests = ["bank.manifest.json", "petty.manifest.json"];
         if !pinned.exists() {
-            let config = self.path("gate/config.json");
-            let output = Command::new(&self.programs.holdpoint)
-                .args(["pin", "--yes", "--config"])
-                .arg(config)
-                .output();
-            let output = output.map_err(|error| error.to_string())?;
+            let output = self.pin_again()?;
             if !output.status.success() {
                 return Err(format!("pin: {}", String::from_utf8_lossy(&output.stderr)));
             }
             fs::create_dir_all(&pinned).map_err(|error| error.to_string())?;
-            for name in manifests {
+            for name in MANIFESTS {
                 fs::copy(self.path("gate").join(name), pinned.join(name))
                     .map_err(|error| error.to_string())?;
             }
         }
-        for name in manifests {
+        for name in MANIFESTS {
             let to = self.path("gate").join(name);
             fs::copy(pinned.join(name), &to).map_err(|error| error.to_string())?;
             own(&to, 0o600)?;
         }
         Ok(())
+    }
+
+    /// Has the product ask the servers for their tools.
+    pub(crate) fn pin_again(&self) -> Result<Output, String> {
+        let mut command = self.program(&self.programs.holdpoint, None);
+        command.args(["pin", "--yes", "--config"]).arg(self.path("gate/config.json")).stdin(Stdio::null());
+        command.output().map_err(|error| format!("pin: {error}"))
+    }
+
+    /// Makes the pins others than the servers' tools, so that pinning again writes them.
+    pub(crate) fn outdate_pins(&self) -> Result<(), String> {
+        for name in MANIFESTS {
+            let pinned = fs::read_to_string(self.programs.folder.join("pinned").join(name));
+            let older = pinned.map(|text| text.replace("Pay somebody.", "Pay nobody."));
+            older
+                .and_then(|text| fs::write(self.path("gate").join(name), text))
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Pins that are neither those of before nor others that are whole.
+    pub(crate) fn torn_pins(&self) -> Vec<String> {
+        let whole = |name: &&str| {
+            let text = fs::read_to_string(self.path("gate").join(name)).unwrap_or_default();
+            let pins: Value = serde_json::from_str(&text).unwrap_or_default();
+            pins["tools"]
+                .as_object()
+                .is_some_and(|tools| tools.contains_key("pay") && tools.contains_key("balance"))
+        };
+        MANIFESTS.iter().filter(|name| !whole(name)).map(|name| format!("{name} is torn")).collect()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -203,7 +232,11 @@ impl World {
         self.path(server).join("ledger")
     }
 
-    fn program(&self, program: &Path, fault: Option<&str>) -> Command {
+    pub(crate) fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    pub(crate) fn program(&self, program: &Path, fault: Option<&str>) -> Command {
         let mut command = Command::new(program);
         command.env("HOLDPOINT_CLOCK_AHEAD_MS", self.ahead_ms.to_string());
         for (name, value) in [("HOLDPOINT_FAULT", fault), ("HOLDPOINT_BROKEN", self.broken)] {
@@ -248,7 +281,7 @@ impl World {
         power::has_sync(&self.recording())
     }
 
-    fn mark(&self) -> u64 {
+    pub(crate) fn mark(&self) -> u64 {
         mark(Some(&self.recording()))
     }
 
@@ -461,6 +494,7 @@ impl World {
         Ok(Outside {
             told: self.told.clone(),
             decided: self.decided.clone(),
+            heads: self.heads.clone(),
             effects,
             orphans,
             aged: self.ahead_ms >= GOOD_FOR_MS,

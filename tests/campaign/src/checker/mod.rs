@@ -97,11 +97,21 @@ pub(crate) struct Decided {
     pub(crate) mark: u64,
 }
 
+/// A head of the chain that was handed on as evidence.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    pub(crate) seq: i64,
+    pub(crate) hash: String,
+    /// How long the recording of the disk was by then.
+    pub(crate) mark: u64,
+}
+
 /// What is known outside the record.
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
     pub(crate) told: Vec<Told>,
     pub(crate) decided: Vec<Decided>,
+    pub(crate) heads: Vec<Head>,
     /// Lines of the world's ledger, with the gate's name of the tool.
     pub(crate) effects: Vec<Effect>,
     /// Processes of servers that are still alive.
@@ -127,7 +137,8 @@ impl Outside {
     pub(crate) fn moments(&self) -> Vec<u64> {
         let told = self.told.iter().map(|told| told.mark).filter(|mark| *mark < u64::MAX);
         let decided = self.decided.iter().map(|decided| decided.mark);
-        told.chain(decided).chain(self.effects.iter().map(|effect| effect.mark)).collect()
+        let heads = self.heads.iter().map(|head| head.mark);
+        told.chain(decided).chain(heads).chain(self.effects.iter().map(|effect| effect.mark)).collect()
     }
 
     /// What was known by a moment, of what may not be lost with the power.
@@ -136,6 +147,7 @@ impl Outside {
         Outside {
             told: self.told.iter().filter(told).cloned().collect(),
             decided: self.decided.iter().filter(|decided| decided.mark <= moment).cloned().collect(),
+            heads: self.heads.iter().filter(|head| head.mark <= moment).cloned().collect(),
             effects: self.effects.iter().filter(|effect| effect.mark <= moment).cloned().collect(),
             orphans: Vec::new(),
             aged: self.aged,
@@ -216,6 +228,7 @@ impl Judge<'_> {
         self.runs_are_of_calls();
         self.effects_are_authorised();
         self.told_is_recorded();
+        self.evidence_stands();
         self.decisions_stand();
         self.questions_can_be_acted_on();
     }
@@ -339,6 +352,15 @@ impl Judge<'_> {
                 // A host that leaves is told so, by the protocol.
                 Some("PROTOCOL") if text.contains("the session is ending") => {}
                 Some(_) => self.fail(Property::Explained, what),
+            }
+        }
+    }
+
+    fn evidence_stands(&mut self) {
+        for Head { seq, hash, .. } in &self.outside.heads {
+            if !self.record.events.iter().any(|event| event.seq == *seq && event.hash == *hash) {
+                let detail = format!("the head {seq}:{hash} was handed on, and is ahead of the record");
+                self.fail(Property::Acknowledged, detail);
             }
         }
     }
