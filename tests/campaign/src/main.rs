@@ -53,6 +53,7 @@ fn main() -> ExitCode {
             let ledger = words.get(1).map(PathBuf::from).ok_or_else(|| "name the ledger".to_owned());
             ledger.and_then(|ledger| payments::serve(&ledger)).map(|()| true)
         }
+        Some(word) if word == checker::WORD => checker::answer(&words[1..]).map(|()| true),
         Some("merge") => Options::read(&words[1..]).and_then(|options| merge(&options)),
         Some(_) | None => Options::read(&words).and_then(|options| campaign(&options)),
     };

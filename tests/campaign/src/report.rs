@@ -169,7 +169,7 @@ fails if its process comes to another end. An operation on a file counts as fail
 library's functions says which one it struck; the last run of each sweep, in which none was left to strike, is not counted. A
 disk image is counted when it was built and judged. A broken build is a failure of this campaign unless the property that has
 to notice it does. After each death, and again after recovery, a checker that shares no code with the product reads a copy of
-the file.
+the file, in a fresh process.
 ";
 
 /// Faults of the product that were found here, each mended with what now holds it.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::checker::{Decided, Effect, Head, Outside, Property, Told, Violation, judge, judge_settled};
+use crate::checker::{Decided, Effect, Head, Outside, Property, Told, Violation, When, ask};
 use crate::clock::{Rng, pass, until};
 use crate::host::{Answer, End, Heard, Host, PATIENCE};
 use crate::payments::{RECORD, RECORDING, beside, mark};
@@ -508,7 +508,7 @@ impl World {
 
     /// Judges what is left right after a death.
     pub(crate) fn judge(&self) -> Result<Vec<Violation>, String> {
-        judge(&self.database(), &self.path("judge"), &self.outside(Vec::new())?)
+        self.ask_checker(&self.outside(Vec::new())?, When::AnyTime)
     }
 
     /// Recovers with a new process, makes every call until it is over, closes, and judges what is left.
@@ -583,7 +583,11 @@ impl World {
 
     pub(crate) fn judge_settled(&self) -> Result<Vec<Violation>, String> {
         let _gone = until(ORPHANS, || self.orphans().is_empty().then_some(()));
-        judge_settled(&self.database(), &self.path("judge"), &self.outside(self.orphans())?)
+        self.ask_checker(&self.outside(self.orphans())?, When::Settled)
+    }
+
+    fn ask_checker(&self, outside: &Outside, when: When) -> Result<Vec<Violation>, String> {
+        ask(&self.programs.campaign, &self.database(), &self.path("judge"), outside, when)
     }
 
     /// Processes of this world that are alive, when the last of its proxies has gone: servers, and whoever guards them.

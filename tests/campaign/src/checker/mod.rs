@@ -4,6 +4,7 @@
 //! Written from the specification. Owns the list of properties, each with a name that a report and a broken build refer
 //! to. Knows nothing of how the product stores or decides, and opens nothing but copies.
 
+mod apart;
 mod canon;
 mod fold;
 mod order;
@@ -16,6 +17,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::host::Answer;
+pub(crate) use apart::{WORD, When, answer, ask};
 pub(crate) use canon::canonical;
 pub(crate) use record::{Approval, Record};
 
@@ -48,6 +50,25 @@ pub(crate) enum Property {
     Model,
     /// A log that could not be synced is not written to any more.
     SyncEnds,
+}
+
+impl Property {
+    /// Every one.
+    pub(crate) const ALL: [Property; 13] = [
+        Property::Once,
+        Property::Intent,
+        Property::Acknowledged,
+        Property::Decision,
+        Property::Chain,
+        Property::Tables,
+        Property::Question,
+        Property::Left,
+        Property::Explained,
+        Property::Whole,
+        Property::Allowed,
+        Property::Model,
+        Property::SyncEnds,
+    ];
 }
 
 impl fmt::Display for Property {

@@ -4,6 +4,7 @@
 //! property that fails. Not a fuzzer that is guided by coverage: that needs another compiler than the one that builds
 //! the product. What is here runs everywhere, and a seed repeats it to the byte.
 
+mod rows;
 mod targets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -20,7 +20,7 @@ use holdpoint_core::step::Observation;
 use holdpoint_core::time::UnixNanos;
 use serde_json::Value;
 
-use super::Target;
+use super::{Target, rows};
 use crate::canon;
 
 const JSON: &[&str] = &[
@@ -115,6 +115,7 @@ pub(crate) fn all() -> Vec<Target> {
         target("configuration", CONFIGS, configuration),
         target("schemas", SCHEMAS, schemas),
         target("stored_values", ROWS, stored_values),
+        target("stored_rows", ROWS, rows::stored_rows),
         target("sanitize", TEXTS, sanitized),
     ]
 }
