@@ -1,8 +1,9 @@
 //! The whole table in one run: what a call costs direct, through Holdpoint and through others, and what grows.
 //!
-//! `cargo bench --bench call_path` writes `docs/performance.md`; `-- --peers` installs other proxies to measure beside,
-//! `-- --quick` is a short run that only prints, and `-- --only PART` prints one part alone. The same program is the server behind every arm (`--serve-echo`).
+//! `cargo bench --bench call_path` writes `docs/performance.md`; `-- --peers` installs other proxies to measure beside, `-- --build`
+//! measures builds from nothing too, `-- --quick` is a short run that only prints, and `-- --only PART` prints one part alone. The same program is the server behind every arm (`--serve-echo`).
 
+mod build;
 mod calls;
 mod echo;
 mod growth;
@@ -102,7 +103,7 @@ fn main() -> Outcome<()> {
     ];
     let only = words.iter().position(|word| word == "--only").and_then(|at| words.get(at + 1));
     let mut peers = peers::start(says("--peers"), &mut left_out);
-    let parts: [Part<'_>; 6] = [
+    let mut parts: Vec<Part<'_>> = vec![
         ("one caller", Box::new(|size| calls::one_caller(size, &mut peers))),
         ("many callers", Box::new(calls::many_callers)),
         ("a large record", Box::new(growth::large_record)),
@@ -110,6 +111,11 @@ fn main() -> Outcome<()> {
         ("start, memory, wake-up", Box::new(growth::start_and_wake)),
         ("a step of the library", Box::new(library::steps)),
     ];
+    if says("--build") {
+        parts.push(("build and size", Box::new(|_| build::from_nothing())));
+    } else {
+        left_out.push("build and size: run with `-- --build`".to_owned());
+    }
     let mut sections = Vec::new();
     for (name, measure) in parts.into_iter().filter(|(name, _)| only.is_none_or(|only| only == name)) {
         match measure(&size) {
@@ -117,8 +123,10 @@ fn main() -> Outcome<()> {
             Err(error) => left_out.push(format!("{name}: {error}")),
         }
     }
-    let flag = if says("--peers") { " -- --peers" } else { "" };
-    let page = report::page(&sections, &format!("cargo bench --bench call_path{flag}"), &left_out)?;
+    let flags: String =
+        ["--peers", "--build"].into_iter().filter(|flag| says(flag)).map(|flag| format!(" {flag}")).collect();
+    let flags = if flags.is_empty() { flags } else { format!(" --{flags}") };
+    let page = report::page(&sections, &format!("cargo bench --bench call_path{flags}"), &left_out)?;
     std::io::stdout().write_all(page.as_bytes())?;
     if quick || only.is_some() { Ok(()) } else { report::save(&page) }
 }
