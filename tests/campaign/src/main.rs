@@ -172,12 +172,19 @@ fn kept_lines(folders: &[PathBuf]) -> Result<Vec<Value>, String> {
     Ok(lines)
 }
 
-/// Makes one report of what several runs kept.
+/// Makes one report of what several runs kept. Beside a short form, what was done of the long one is told as far as it got.
 fn merge(options: &Options) -> Result<bool, String> {
     let mut lines = kept_lines(&options.folders)?;
     // Two machines may have done the same job; with other seeds it is another one.
     let mut seen = HashSet::new();
-    lines.retain(|line| seen.insert((line["job"].to_string(), line["campaign"]["seed"].as_u64())));
+    lines.retain(|line| {
+        let of = &line["campaign"];
+        seen.insert((line["job"].to_string(), of["seed"].as_u64(), of["short"].as_bool()))
+    });
+    let (of_short, of_long): (Vec<Value>, Vec<Value>) =
+        lines.into_iter().partition(|line| line["campaign"]["short"] == true);
+    let short = !of_short.is_empty();
+    let (lines, of_long) = if short { (of_short, of_long) } else { (of_long, Vec::new()) };
     let of_campaign =
         |name: &str| lines.iter().map(|line| line["campaign"][name].clone()).collect::<Vec<_>>();
     let mut seeds: Vec<u64> = of_campaign("seed").iter().filter_map(Value::as_u64).collect();
@@ -188,10 +195,9 @@ fn merge(options: &Options) -> Result<bool, String> {
     profiles.sort_unstable();
     profiles.dedup();
     let seconds = lines.iter().filter_map(|line| line["seconds"].as_u64()).sum();
-    let short = of_campaign("short").iter().all(|short| *short == true);
     let setting =
         Setting { command: options.command.clone(), seeds, short, seconds, profile: profiles.join(", ") };
-    publish(&Report::of(&setting, &lines), options)
+    publish(&Report::of(&setting, &lines).beside(&of_long), options)
 }
 
 /// As fast as this program itself was built: `release` cannot have the faults, and its twin `campaign` can.
