@@ -86,12 +86,30 @@ impl Size {
 /// A part of the table: its name, and what measures it.
 type Part<'a> = (&'static str, Box<dyn FnOnce(&Size) -> Outcome<Section> + 'a>);
 
+/// What the program can be told to do.
+const USAGE: &str = "usage: cargo bench --bench call_path -- [--peers] [--build] [--quick] [--only PART]";
+
+/// Refuses a word that it does not know: it would run for long and write a page that nobody asked for.
+fn refuse_unknown(words: &[String]) -> Outcome<()> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            // Cargo says the first three of every bench.
+            "--bench" | "--test" | "--list" | "--peers" | "--build" | "--quick" => {}
+            "--only" if words.next().is_some() => {}
+            other => return Err(format!("{other:?} is not known here, or lacks a word; {USAGE}").into()),
+        }
+    }
+    Ok(())
+}
+
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let says = |word: &str| words.iter().any(|given| given == word);
     if says("--serve-echo") {
         return echo::serve();
     }
+    refuse_unknown(&words)?;
     if says("--test") || says("--list") {
         return Ok(());
     }
