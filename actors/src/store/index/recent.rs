@@ -26,7 +26,38 @@ pub struct RecentCall {
     pub endings: Vec<(StepId, holdpoint_core::attempt::Ending)>,
 }
 
+/// From so many calls on that were settled of late, the newest are sooner found by their ids than sorted out.
+const MANY: i64 = 1_000;
+
+/// The newest calls that are open or were settled of late.
+///
+/// Two searches of one index; with an OR, SQLite reads all that the session ever did.
+pub(super) const RECENT: &str = "SELECT request_key, tool, run_id FROM proxy_calls WHERE id IN (
+       SELECT * FROM (SELECT id FROM proxy_calls
+                      WHERE session = ?1 AND settled_at = 0 ORDER BY id DESC LIMIT ?3)
+       UNION ALL
+       SELECT * FROM (SELECT id FROM proxy_calls
+                      WHERE session = ?1 AND settled_at >= ?2 AND settled_at != 0
+                      ORDER BY id DESC LIMIT ?3)
+     ) ORDER BY id DESC LIMIT ?3";
+
+/// The same, by the key, backwards, which the plus asks for: it stops at the last one wanted.
+pub(super) const RECENT_OF_MANY: &str = "SELECT request_key, tool, run_id FROM proxy_calls
+     WHERE +session = ?1 AND (settled_at = 0 OR settled_at >= ?2) ORDER BY id DESC LIMIT ?3";
+
 impl Reader<'_> {
+    /// Whether [`MANY`] calls of a session were settled at or after `since`.
+    fn settled_many(&self, session: &SessionName, since: UnixNanos) -> Result<bool, ReadError> {
+        let found: i64 = self
+            .conn
+            .prepare_cached(
+                "SELECT COUNT(*) FROM (SELECT 1 FROM proxy_calls
+                 WHERE session = ? AND settled_at >= ? AND settled_at != 0 LIMIT ?)",
+            )?
+            .query_row((session.as_str(), since.as_nanos(), MANY), |row| row.get(0))?;
+        Ok(found == MANY)
+    }
+
     /// The calls of a session that are open or were settled at or after `since`, newest first, at most `limit`.
     ///
     /// # Errors
@@ -39,17 +70,7 @@ impl Reader<'_> {
     ) -> Result<Vec<RecentCall>, ReadError> {
         let rows: Vec<(String, String, String)> = self
             .conn
-            .prepare_cached(
-                // Two searches of one index; with an OR, SQLite reads all that the session ever did.
-                "SELECT request_key, tool, run_id FROM proxy_calls WHERE id IN (
-                   SELECT * FROM (SELECT id FROM proxy_calls
-                                  WHERE session = ?1 AND settled_at = 0 ORDER BY id DESC LIMIT ?3)
-                   UNION ALL
-                   SELECT * FROM (SELECT id FROM proxy_calls
-                                  WHERE session = ?1 AND settled_at >= ?2 AND settled_at != 0
-                                  ORDER BY id DESC LIMIT ?3)
-                 ) ORDER BY id DESC LIMIT ?3",
-            )?
+            .prepare_cached(if self.settled_many(session, since)? { RECENT_OF_MANY } else { RECENT })?
             .query_map((session.as_str(), since.as_nanos(), limit), |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })?

@@ -16,6 +16,7 @@ use holdpoint_core::tool::SideEffect;
 use rusqlite::Connection;
 
 use super::cache::IndexCache;
+use super::recent::{RECENT, RECENT_OF_MANY};
 use super::session::SESSION_RUNS;
 use super::view::{Depth, Entering, open_calls};
 use crate::store::{Options, Reader, open};
@@ -340,4 +341,33 @@ fn a_session_is_walked_from_its_newest_call_a_page_at_a_time_and_without_sorting
     assert!(steps.len() == 1 && steps[0].contains("INTEGER PRIMARY KEY"), "{steps:?}");
     f.conn.execute_batch("DROP TABLE proxy_calls").unwrap();
     assert_eq!(reader.session_runs("s", None, 2).unwrap(), None, "an embedder's record has no index");
+}
+
+#[test]
+fn the_newest_calls_of_late_are_the_same_whether_sorted_out_or_walked_to() {
+    let f = file();
+    for id in 1..=9 {
+        row(&f.conn, id, &format!("k{id}"), "bank_pay");
+        f.conn
+            .execute("UPDATE proxy_calls SET settled_at = ? WHERE id = ?", (seconds(id % 4).as_nanos(), id))
+            .unwrap();
+    }
+    f.conn
+        .execute_batch(
+            "UPDATE proxy_calls SET settled_at = 0 WHERE id = 2; UPDATE proxy_calls SET session = 'other' WHERE id = 7",
+        )
+        .unwrap();
+    let found = |sql: &str, since: i64, limit: i64| -> Vec<String> {
+        let mut statement = f.conn.prepare(sql).unwrap();
+        let rows = statement.query_map(("s", seconds(since).as_nanos(), limit), |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    assert_eq!(found(RECENT, 2, 9), ["k6", "k3", "k2"]);
+    for (since, limit) in [(0, 9), (0, 3), (1, 4), (2, 9), (3, 1), (4, 9)] {
+        assert_eq!(found(RECENT, since, limit), found(RECENT_OF_MANY, since, limit), "{since} {limit}");
+    }
+    let mut plan = f.conn.prepare(&format!("EXPLAIN QUERY PLAN {RECENT_OF_MANY}")).unwrap();
+    let steps = plan.query_map(("s", 9, 2), |row| row.get::<_, String>(3)).unwrap();
+    let steps: Vec<String> = steps.map(Result::unwrap).collect();
+    assert_eq!(steps, ["SCAN proxy_calls"], "by the key, without sorting");
 }
