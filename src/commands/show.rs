@@ -132,9 +132,13 @@ fn steps(steps: &[StepSummary], more: Option<More>, out: &mut dyn Write) -> Resu
     let headings = ["STEP", "TOOL", "DECISION", "STATUS", "POLICY", "OBSERVATION", "SUMMARY"];
     let mut table = Table::new(&headings);
     for step in steps {
-        let summary = match &step.unread {
-            Some(damage) => format!("can't be read: {damage}"),
-            None => step.summary.clone(),
+        let (observation, summary) = match (&step.unread, &step.late) {
+            (Some(damage), _) => (step.observation.to_owned(), format!("can't be read: {damage}")),
+            // What came of the call is news; that the run was cancelled, and why, stands above.
+            (None, Some(late)) => {
+                (format!("{}, then {}", step.observation, late.observation), late.summary.clone())
+            }
+            (None, None) => (step.observation.to_owned(), step.summary.clone()),
         };
         table.row(vec![
             Cell::own(step.index),
@@ -142,7 +146,7 @@ fn steps(steps: &[StepSummary], more: Option<More>, out: &mut dyn Write) -> Resu
             Cell::foreign(&step.decision),
             Cell::foreign(step.status),
             Cell::foreign(step.policy),
-            Cell::foreign(step.observation),
+            Cell::foreign(&observation),
             Cell::foreign_cut(&summary, SUMMARY_BYTES_MAX),
         ]);
     }

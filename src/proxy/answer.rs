@@ -71,6 +71,8 @@ pub enum Answer {
         note: String,
         /// Until when identical requests are refused.
         until: UnixNanos,
+        /// What had come of it by then.
+        came_to: Executed,
     },
     /// A person cancelled it.
     Cancelled {
@@ -78,6 +80,8 @@ pub enum Answer {
         note: String,
         /// Until when identical requests are refused.
         until: UnixNanos,
+        /// What had come of it by then, or did later.
+        came_to: Executed,
     },
     /// Its approval ran out.
     Expired {
@@ -111,6 +115,17 @@ pub enum Answer {
     Unavailable(Unavailable),
     /// The status tool's report.
     GateStatus(String),
+}
+
+/// Whether a request that a person refused had been executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Executed {
+    /// It was not.
+    No,
+    /// Nobody can say.
+    Perhaps,
+    /// It was, and this came of it.
+    Yes(String),
 }
 
 /// What the gate could not do.
@@ -262,15 +277,15 @@ impl Answer {
                  the tool again.",
                 clean(reason, INVALID_BYTES_MAX)
             ),
-            Answer::Rejected { approval, note, until } => format!(
-                "an operator said no to exactly this request (approval {approval}).{} It was not executed. {}",
+            Answer::Rejected { approval, note, until, came_to } => format!(
+                "an operator said no to exactly this request (approval {approval}).{}{}",
                 noted(note),
-                refused_until(*until, "; don't ask for it again, and tell the user")
+                refused(*until, came_to)
             ),
-            Answer::Cancelled { note, until } => format!(
-                "an operator cancelled exactly this request.{} Nothing further was executed. {}",
+            Answer::Cancelled { note, until, came_to } => format!(
+                "an operator cancelled exactly this request.{}{}",
                 noted(note),
-                refused_until(*until, "; don't ask for it again, and tell the user")
+                refused(*until, came_to)
             ),
             Answer::Expired { approval, until } => {
                 let which = approval.as_ref().map_or(String::new(), |id| format!(" (approval {id})"));
@@ -312,14 +327,30 @@ fn unknown(ended: Ended, error: Option<&str>, approval: Option<&ApprovalId>) -> 
     let quoted = error.map_or(String::new(), |text| format!(" ({})", clean(text, REASON_BYTES_MAX)));
     let next = match approval {
         Some(id) => format!("An operator has to decide whether it runs once more (approval {id})."),
-        None => "The same call, made again, waits until an operator has decided whether it runs once more."
-            .to_owned(),
+        None => {
+            "The same call, made again, does not run before an operator has agreed that it runs once more."
+                .to_owned()
+        }
     };
     format!(
         "an attempt at exactly this request {}{quoted}, so nobody can say whether it took effect: it may have. {next} \
          Nothing further has been executed. {WAIT}",
         ended.clause()
     )
+}
+
+fn refused(until: UnixNanos, came_to: &Executed) -> String {
+    let until = refused_until(until, "; don't ask for it again, and tell the user");
+    match came_to {
+        Executed::No => format!(" It was not executed. {until}"),
+        Executed::Perhaps => format!(
+            " Nobody can say whether an attempt at it was executed: it may have been. Nothing further was executed. \
+             {until}"
+        ),
+        Executed::Yes(outcome) => format!(
+            " It was executed all the same, and is not executed again. {until} What came of it: {outcome}"
+        ),
+    }
 }
 
 fn refused_until(until: UnixNanos, then: &str) -> String {

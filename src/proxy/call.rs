@@ -14,18 +14,20 @@ use holdpoint_actors::session::{
 };
 use holdpoint_actors::store::{Depth, Seen};
 use holdpoint_core::across_calls::{
-    Admission, Asked, Begin, Blocked, IndexWrite, Refused, Ruling, Unresolved, ask_again, decide,
+    Admission, Asked, Attempted, Begin, Blocked, IndexWrite, Refused, Ruling, Unresolved, ask_again, decide,
 };
 use holdpoint_core::approval::{Approval, ApprovalStatus};
-use holdpoint_core::attempt::{Attempt, CameTo, Ended, Ending, came_to};
+use holdpoint_core::attempt::{Attempt, AttemptOutcome, CameTo, Ended, Ending, came_to};
 use holdpoint_core::decision::{Origin, Proposal};
 use holdpoint_core::hash::request_key;
-use holdpoint_core::ids::{ApprovalId, RunId};
+use holdpoint_core::ids::{ApprovalId, RunId, StepId};
 use holdpoint_core::json::Json;
-use holdpoint_core::run::{Run, RunStatus};
+use holdpoint_core::run::{Reason, Run, RunStatus};
 use holdpoint_core::step::{Observation, ObservationKind, Step};
 
-use super::answer::{Answer, Unavailable, error_text, of_observation, recorded_outcome};
+use super::answer::{
+    Answer, Executed as WasExecuted, Unavailable, error_text, of_observation, recorded_outcome,
+};
 use super::desk::{Desk, Offered};
 use super::front::{Cancelled, HostCall, ProgressSink};
 use super::gated::attempt_of;
@@ -144,7 +146,7 @@ impl Call {
             Ruling::Expire { run, .. } => self.expire(&run).await,
             Ruling::InProgress => Answer::InProgress.into(),
             Ruling::Recover { run } => self.recover(&run).await,
-            Ruling::Refuse(refused) => self.refuse(refused).await,
+            Ruling::Refuse(refused) => self.refuse(refused).await.map_or_else(Next::from, Next::from),
             Ruling::Blocked(Blocked::Unknown { approval }) => self.blocked(approval).into(),
             Ruling::Blocked(Blocked::Cap { max }) => Answer::BlockedByCap { max }.into(),
             Ruling::Reask(unresolved) => self.reask(&asked, unresolved).await,
@@ -273,29 +275,38 @@ impl Call {
         }
     }
 
-    async fn refuse(&self, refused: Refused) -> Next {
-        let window = self.tool.window;
-        match refused {
-            Refused::Rejected { approval, note, until } => Answer::Rejected { approval, note, until }.into(),
-            Refused::Cancelled { note, until } => Answer::Cancelled { note, until }.into(),
-            Refused::Expired { approval, until } => {
-                Answer::Expired { approval: Some(approval), until }.into()
+    async fn refuse(&self, refused: Refused) -> Result<Answer, Unavailable> {
+        Ok(match refused {
+            Refused::Rejected { approval, note, until, attempted } => {
+                Answer::Rejected { approval, note, until, came_to: self.came_of(attempted).await? }
             }
-            Refused::Duplicate { run, step, finished_at } => {
-                let steps = match self.desk.read(move |reader| reader.steps(&run)).await {
-                    Ok(steps) => steps,
-                    Err(unavailable) => return unavailable.into(),
-                };
-                let executed = steps.iter().find(|other| other.id == step);
-                match executed.and_then(|step| step.observation.as_ref()) {
-                    Some(observation) => {
-                        let outcome = recorded_outcome(observation);
-                        Answer::Duplicate { at: finished_at, window, outcome }.into()
-                    }
-                    None => Unavailable::Records.into(),
-                }
+            Refused::Cancelled { note, until, attempted } => {
+                Answer::Cancelled { note, until, came_to: self.came_of(attempted).await? }
+            }
+            Refused::Expired { approval, until } => Answer::Expired { approval: Some(approval), until },
+            Refused::Duplicate { run, step, finished_at: at } => {
+                Answer::Duplicate { at, window: self.tool.window, outcome: self.recorded(run, &step).await? }
+            }
+        })
+    }
+
+    /// Whether a request that a person refused had been executed, or was in the end.
+    async fn came_of(&self, attempted: Attempted) -> Result<WasExecuted, Unavailable> {
+        match (attempted.outcome, attempted.executed) {
+            (AttemptOutcome::None | AttemptOutcome::Unseen, _) => Ok(WasExecuted::No),
+            (AttemptOutcome::Unknown, _) | (AttemptOutcome::Known, None) => Ok(WasExecuted::Perhaps),
+            (AttemptOutcome::Known, Some(step)) => {
+                self.recorded(attempted.run, &step).await.map(WasExecuted::Yes)
             }
         }
+    }
+
+    /// What is on record of a step that executed.
+    async fn recorded(&self, run: RunId, step: &StepId) -> Result<String, Unavailable> {
+        let steps = self.desk.read(move |reader| reader.steps_as_they_came_out(&run)).await?;
+        let executed = steps.iter().find(|other| &other.id == step);
+        let observation = executed.and_then(|step| step.observation.as_ref());
+        observation.map(recorded_outcome).ok_or(Unavailable::Records)
     }
 
     /// Asks about another request whose outcome is unknown, and is blocked on that question.
@@ -495,19 +506,25 @@ impl Call {
             executed.decision.as_ref().map_or_else(Json::empty_object, |decision| decision.args_or_empty());
         let attempt: Attempt = attempt_of(&executed, ended);
         let _named = self.desk.reruns.name(session.run_id(), attempt);
-        let Some(next) = session.step().await? else { return Ok(self.ask_in_fresh_run(args).await) };
+        let Some(next) = session.step().await? else {
+            return Ok(self.ask_in_fresh_run(&session.run().await, args).await);
+        };
         let proposal = self.proposal(args.as_str().as_bytes().to_vec(), Origin::Operator);
         match next.propose(proposal).await? {
             Verdict::Pending { approval, .. } => Ok(Some(approval)),
             // The policy denies it by now: nothing waits.
             Verdict::Denied { .. } => finish(session, CLOSE_DENIED).await.map(|()| None),
-            Verdict::Ended { .. } => Ok(self.ask_in_fresh_run(args).await),
+            Verdict::Ended { run } => Ok(self.ask_in_fresh_run(&run, args).await),
             Verdict::Allowed { .. } => Ok(None),
         }
     }
 
-    /// Failing this too, the next call of the tool asks.
-    async fn ask_in_fresh_run(&self, args: Json) -> Option<Arc<Approval>> {
+    /// Failing this too, the next call of the tool asks. Of a run that a person cancelled nobody is asked: they have
+    /// decided about it, and it stands in no other call's way.
+    async fn ask_in_fresh_run(&self, ended: &Run, args: Json) -> Option<Arc<Approval>> {
+        if ended.reason == Some(Reason::OperatorCancelled) {
+            return None;
+        }
         let key = request_key(&self.tool.upstream.name, Some(args.as_str().as_bytes()))?;
         let about = self.desk.asked(&self.tool, Some(key));
         self.question(about, args).await.unwrap_or(None)

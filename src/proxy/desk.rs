@@ -382,7 +382,7 @@ impl Calls for Arc<Desk> {
 fn run_of(write: &IndexWrite) -> Option<RunId> {
     match write {
         IndexWrite::Settle { run_id, .. } | IndexWrite::SettleEmpty { run_id, .. } => Some(run_id.clone()),
-        IndexWrite::Open { .. } | IndexWrite::Reopen { .. } => None,
+        IndexWrite::Open { .. } | IndexWrite::Unsettle { .. } => None,
     }
 }
 

@@ -109,6 +109,8 @@ impl Session<'_> {
 
     fn fate(&self, call: &RecentCall, approval: &Approval, tool: &str) -> String {
         let is_open = approval.is_open(self.now);
+        // What a person is asked about as an interruption may have been executed before.
+        let again = if approval.is_interruption() { " again" } else { "" };
         match approval.status {
             ApprovalStatus::Pending if is_open && call.run.status.is_terminal() => {
                 let further = if approval.is_interruption() { "Nothing further" } else { "Nothing" };
@@ -127,15 +129,17 @@ impl Session<'_> {
                  before it is approved.",
                 self.age(approval)
             ),
-            ApprovalStatus::Pending => "EXPIRED, nobody decided in time. It was not executed.".to_owned(),
-            ApprovalStatus::Expired => "EXPIRED. It was not executed.".to_owned(),
+            ApprovalStatus::Pending => {
+                format!("EXPIRED, nobody decided in time. It was not executed{again}.")
+            }
+            ApprovalStatus::Expired => format!("EXPIRED. It was not executed{again}."),
             ApprovalStatus::Rejected => {
                 let note = if approval.note.trim().is_empty() {
                     String::new()
                 } else {
                     format!(" The operator noted: {}.", quoted(&approval.note, REASON_BYTES_MAX))
                 };
-                format!("REJECTED by an operator.{note} It was not executed; don't ask for it again.")
+                format!("REJECTED by an operator.{note} It was not executed{again}; don't ask for it again.")
             }
             ApprovalStatus::Approved => self.approved(call, approval, tool),
         }
@@ -172,16 +176,12 @@ impl Session<'_> {
             Ended::CutOff
         } else {
             let observation = step.observation.as_ref()?;
-            match observation.kind {
-                ObservationKind::ToolResult => return Some("and it succeeded.".to_owned()),
-                ObservationKind::ToolError => {}
-                ObservationKind::PolicyDenied
-                | ObservationKind::InvalidDecision
-                | ObservationKind::Interrupted => return None,
-            }
             let ending = ending_of(call, &step.id);
             match came_to(observation, ending, self.tools.get(&call.tool)) {
                 CameTo::Nothing => return None,
+                CameTo::Known if observation.kind == ObservationKind::ToolResult => {
+                    return Some("and it succeeded.".to_owned());
+                }
                 CameTo::Known => return Some(known_failure(observation, ending)),
                 CameTo::Unknown(ended) => ended,
             }

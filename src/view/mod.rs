@@ -34,4 +34,4 @@ pub use holdpoint_actors::store::{Answer, Fault, ListedRun, OpenError, Page, Rea
 pub use line::{counted, line};
 pub use read::{Detail, Waiting};
 pub use records::Records;
-pub use shapes::{ApprovalView, RunSummary, StepSummary, Usage};
+pub use shapes::{ApprovalView, LateOutcome, RunSummary, StepSummary, Usage};

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 
 use holdpoint_actors::store::{ListedRun, Page, ReadError, Reader};
 use holdpoint_core::approval::{Approval, ApprovalStatus};
+use holdpoint_core::attempt::is_interrupted;
 use holdpoint_core::ids::{ApprovalId, RunId};
 use holdpoint_core::run::RunStatus;
 
 use super::error::{CANDIDATES_MAX, Error};
-use super::shapes::{RunSummary, StepSummary};
+use super::shapes::{LateOutcome, RunSummary, StepSummary};
 
 /// All rows there are.
 const ALL: i64 = i64::MAX;
@@ -106,7 +107,13 @@ pub fn steps_page(
     offset: i64,
 ) -> Result<Page<StepSummary>, ReadError> {
     let page = reader.steps_page(run, limit, offset)?;
-    Ok(Page { rows: page.rows.iter().map(StepSummary::of).collect(), total: page.total })
+    let mut rows = Vec::with_capacity(page.rows.len());
+    for step in &page.rows {
+        let late = if is_interrupted(step) { reader.late_outcome(run, &step.id)? } else { None };
+        let late = late.map(|(observation, summary)| LateOutcome { observation, summary });
+        rows.push(StepSummary::of(step, late));
+    }
+    Ok(Page { rows, total: page.total })
 }
 
 /// Everything about a run; none when there is no such run.

@@ -127,14 +127,27 @@ pub struct StepSummary {
     /// One line about it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub summary: String,
+    /// What its tool returned after a person had cancelled the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late: Option<LateOutcome>,
     /// What of it could not be read.
     #[serde(skip)]
     pub unread: Option<String>,
 }
 
+/// What came of a call whose run a person had cancelled meanwhile. The step itself stays interrupted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LateOutcome {
+    /// What kind of thing was observed.
+    pub observation: String,
+    /// One line about it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub summary: String,
+}
+
 impl StepSummary {
-    /// Summarises a step.
-    pub fn of(step: &Step) -> StepSummary {
+    /// Summarises a step, and what came of its call after its run was cancelled.
+    pub fn of(step: &Step, late: Option<LateOutcome>) -> StepSummary {
         let decided = |field: fn(&Decision) -> &String| step.decision.as_ref().map(field).cloned();
         StepSummary {
             index: step.index,
@@ -145,6 +158,7 @@ impl StepSummary {
             policy: step.policy.as_ref().map_or("", |policy| policy.outcome.as_str()),
             observation: step.observation.as_ref().map_or("", |observation| observation.kind.as_str()),
             summary: step.observation.as_ref().map(|o| o.summary.clone()).unwrap_or_default(),
+            late,
             unread: step.decode_error.clone(),
         }
     }

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use crate::approval::{self, Approval};
+use crate::event::{Event, EventKind};
 use crate::ids::{RunId, StepId};
 use crate::json::{Json, ObjectWriter};
 use crate::step::{Observation, ObservationKind, Step, StepStatus};
@@ -246,6 +247,27 @@ pub fn last_attempt<'t, S: AsRef<Step>, A: AsRef<Approval>>(
         }
     }
     (AttemptOutcome::None, None)
+}
+
+/// Whether a step is observed as interrupted, which by itself does not tell what became of its call: see
+/// [`as_it_came_out`].
+pub fn is_interrupted(step: &Step) -> bool {
+    step.observation.as_ref().is_some_and(|o| o.kind == ObservationKind::Interrupted)
+}
+
+/// An interrupted step as its call came out, by the events of the step.
+///
+/// A person's cancellation says nothing about the call that it finds. What the tool returned later stands in its place,
+/// and nothing does when the tool had not started. What nobody knows stays interrupted.
+#[must_use]
+pub fn as_it_came_out(mut step: Step, events: &[Event]) -> Step {
+    let started = events.iter().any(|event| event.kind == EventKind::StepToolStarted.as_str());
+    match events.iter().rev().find_map(Event::late_observation) {
+        Some(late) => step.observation = Some(late),
+        None if step.status == StepStatus::Failed && !started => step.observation = None,
+        None => {}
+    }
+    step
 }
 
 /// The last step that executed, for an answer that quotes what came of it.

@@ -5,6 +5,9 @@
 
 use std::fmt;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
 use crate::accounting::{CallStatus, ModelCall};
 use crate::approval::{Approval, ApprovalStatus};
 use crate::ids::{ApprovalId, LeaseOwner, PolicyId, RunId, SpecHash, StepId};
@@ -111,6 +114,23 @@ pub struct Event {
     pub kind: String,
     /// The payload as stored.
     pub payload: String,
+}
+
+impl Event {
+    /// What a tool returned after its run was cancelled, when this says so; see [`NewEvent::tool_finished`].
+    pub fn late_observation(&self) -> Option<Observation> {
+        #[derive(Deserialize)]
+        struct Late<'a> {
+            late: bool,
+            #[serde(borrow)]
+            observation: &'a RawValue,
+        }
+        if self.kind != EventKind::StepToolFinished.as_str() {
+            return None;
+        }
+        let finished: Late<'_> = serde_json::from_str(&self.payload).ok()?;
+        Observation::parse(finished.observation.get()).ok().filter(|_| finished.late)
+    }
 }
 
 impl NewEvent {

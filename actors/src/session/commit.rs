@@ -148,7 +148,7 @@ impl Core {
             self.commit_outcome(durability).await
         };
         if let (Err(Stop::Cancelled(_)), Some(deferred)) = (&committed, deferred) {
-            self.record_late(&deferred).await;
+            self.record_late(deferred).await;
         }
         committed
     }

@@ -50,7 +50,15 @@ impl Core {
     /// Refuses to go on once somebody else may hold the run.
     pub(super) async fn held(&mut self) -> Result<(), Stop> {
         match &self.guard {
-            Some(guard) if !guard.fence().is_held() => Err(self.lost(&"the lease ran out").await),
+            Some(guard) if !guard.fence().is_held() => {
+                let stop = self.lost(&"the lease ran out").await;
+                if matches!(stop, Stop::Cancelled(_))
+                    && let Some(deferred) = self.deferred.take()
+                {
+                    self.record_late(deferred).await;
+                }
+                Err(stop)
+            }
             Some(_) | None => Ok(()),
         }
     }

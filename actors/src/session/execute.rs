@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdpoint_core::across_calls::IndexWrite;
 use holdpoint_core::attempt::Ending;
 use holdpoint_core::ids::StepId;
 use holdpoint_core::ledger::{self, RunEnd};
@@ -43,6 +44,7 @@ pub(super) struct Deferred {
     pub(super) durability: Durability,
     step: Arc<Step>,
     observation: Observation,
+    ending: Ending,
 }
 
 impl Core {
@@ -149,7 +151,7 @@ impl Core {
         }
         if let Some(step) = step {
             let observation = observation.clone();
-            self.deferred = Some(Deferred { durability: durability_of(request), step, observation });
+            self.deferred = Some(Deferred { durability: durability_of(request), step, observation, ending });
         }
         let run_over = self.run().status.is_terminal();
         // A run of one call that is not over yet says what follows from the failure in the same commit.
@@ -168,14 +170,16 @@ impl Core {
         Ok(Executed { observation, ending, run_over: self.over.is_some() })
     }
 
-    /// The run was cancelled while its tool ran: the outcome goes on the record all the same.
-    pub(super) async fn record_late(&self, deferred: &Deferred) {
-        let late = ledger::late_outcome(&deferred.step, &deferred.observation, self.shared.clock.now());
-        match self.shared.tree.store.apply(Lane::Outcome, late).await {
-            Ok(applied) => self.shared.tell(&applied.events),
-            Err(error) => {
-                tracing::warn!(run = %self.run_id(), %error, "a late outcome could not be recorded");
-            }
+    /// The run was cancelled while its tool ran: the outcome goes on the record all the same, and what an index cached of
+    /// the call meanwhile is forgotten.
+    pub(super) async fn record_late(&mut self, deferred: Deferred) {
+        let Deferred { step, observation, ending, .. } = deferred;
+        let mut late = ledger::late_outcome(&step, &observation, ending, self.shared.clock.now());
+        if self.pace == Pace::Effects {
+            late.index.push(IndexWrite::Unsettle { run_id: self.run_id() });
+        }
+        if let Err(stop) = self.commit_completed(Lane::Outcome, &Arc::new(late)).await {
+            tracing::warn!(run = %self.run_id(), ?stop, "a late outcome could not be recorded");
         }
     }
 }

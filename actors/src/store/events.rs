@@ -69,6 +69,16 @@ pub(super) fn of_run(conn: &Connection, run: &RunId) -> rusqlite::Result<Vec<Eve
     .collect()
 }
 
+/// The events of a step, in order.
+pub(super) fn of_step(conn: &Connection, run: &RunId, step: &StepId) -> rusqlite::Result<Vec<Event>> {
+    conn.prepare_cached(
+        "SELECT seq, run_id, step_id, at, type, payload_json FROM events
+         WHERE run_id = ? AND step_id = ? ORDER BY seq",
+    )?
+    .query_map((run.as_str(), step.as_str()), |row| Ok(decode(row)))?
+    .collect()
+}
+
 /// Whether the event is in the record.
 pub(super) fn holds(conn: &Connection, probe: &Probe) -> rusqlite::Result<bool> {
     conn.prepare_cached(

@@ -5,7 +5,7 @@
 
 use holdpoint_core::approval::{Approval, ApprovalStatus};
 use holdpoint_core::event::{Event, EventKind};
-use holdpoint_core::ids::{ApprovalId, RunId};
+use holdpoint_core::ids::{ApprovalId, RunId, StepId};
 use holdpoint_core::json::Json;
 use holdpoint_core::run::{Limits, ModelTotals, RunStatus};
 use holdpoint_core::step::Step;
@@ -264,6 +264,28 @@ impl Reader<'_> {
             }
         }
         Ok(found)
+    }
+
+    /// The kind and the one line of what a step's tool returned after its run was cancelled, when it did.
+    pub fn late_outcome(&self, run: &RunId, step: &StepId) -> Result<Option<(String, String)>, ReadError> {
+        let column = "payload_json";
+        let sql = format!(
+            "SELECT COALESCE({kind}, ''), COALESCE({summary}, '') FROM events
+             WHERE run_id = ? AND step_id = ? AND type = ?
+               AND CASE WHEN json_valid({column}) THEN json_extract({column}, '$.late') END = 1
+             ORDER BY seq DESC LIMIT 1",
+            kind = extracted(column, "$.observation.kind"),
+            summary = extracted(column, "$.observation.summary"),
+        );
+        let finished = EventKind::StepToolFinished.as_str();
+        Ok(self
+            .conn
+            .prepare_cached(&sql)?
+            .query_row((run.as_str(), step.as_str(), finished), |row| {
+                let mut c = Columns::of(row);
+                Ok((c.text(0, "kind"), c.text(1, "summary")))
+            })
+            .optional()?)
     }
 
     /// Why an approval was asked for, as the event of its request recorded it; nothing when there is no such event,

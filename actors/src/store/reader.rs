@@ -191,6 +191,12 @@ impl<'c> Reader<'c> {
         Ok(steps::of_run(self.conn, run)?)
     }
 
+    /// As [`Reader::steps`], for whoever asks what became of a call: a step that a person's cancellation interrupted has
+    /// what its tool returned later, and nothing when its tool had not started.
+    pub fn steps_as_they_came_out(&self, run: &RunId) -> Result<Vec<Step>, ReadError> {
+        Ok(steps::as_they_came_out(self.conn, run)?)
+    }
+
     /// The approvals of a run, in the order in which they were asked for. A damaged one says so.
     pub fn approvals(&self, run: &RunId) -> Result<Vec<Approval>, ReadError> {
         Ok(approvals::of_run(self.conn, run)?)

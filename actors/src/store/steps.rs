@@ -1,5 +1,6 @@
 //! The table of steps: its statements, and a row as a value.
 
+use holdpoint_core::attempt;
 use holdpoint_core::decision::Decision;
 use holdpoint_core::ids::{PolicyId, RunId, SpecHash, StepId};
 use holdpoint_core::policy::PolicyDecision;
@@ -8,6 +9,7 @@ use holdpoint_core::time::UnixNanos;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::column::{Columns, time_text};
+use super::events;
 use super::runs::unknown;
 
 pub(super) fn status(conn: &Connection, run: &RunId, step: &StepId) -> rusqlite::Result<Option<String>> {
@@ -136,6 +138,18 @@ pub(super) fn of_run(conn: &Connection, run: &RunId) -> rusqlite::Result<Vec<Ste
     )?
     .query_map([run.as_str()], |row| Ok(decode(row)))?
     .collect()
+}
+
+/// As [`of_run`], with each interrupted step as its call came out.
+pub(super) fn as_they_came_out(conn: &Connection, run: &RunId) -> rusqlite::Result<Vec<Step>> {
+    let came_out = |step: Step| {
+        if !attempt::is_interrupted(&step) {
+            return Ok(step);
+        }
+        let events = events::of_step(conn, run, &step.id)?;
+        Ok(attempt::as_it_came_out(step, &events))
+    };
+    of_run(conn, run)?.into_iter().map(came_out).collect()
 }
 
 /// Reads the eleven columns that [`of_run`] selects.

@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdpoint_actors::clock::Clock;
-use holdpoint_actors::executor::Tool;
+use holdpoint_actors::executor::{Tool, ToolFailure};
 use holdpoint_actors::faults::{Failure, Point};
 use holdpoint_actors::lease;
-use holdpoint_actors::session::{Gate, GateSpec, Observer, Reconcile, Reconciliation, Session, SessionError};
+use holdpoint_actors::session::{
+    Beginning, Gate, GateSpec, Observer, Pace, Reconcile, Reconciliation, Session, SessionError,
+};
 use holdpoint_actors::store::Options;
 use holdpoint_core::approval::INTERRUPTED_SIDE_EFFECT;
+use holdpoint_core::attempt::Ending;
 use holdpoint_core::decision::Proposal;
 use holdpoint_core::event::Event;
 use holdpoint_core::policy::PolicyView;
@@ -255,6 +258,26 @@ async fn a_renewal_that_is_refused_stops_the_session_before_its_next_effect() {
     until(&process, |seen| seen.renewed >= 1).await;
     is_lease_lost(step.execute().await);
     assert_eq!(tools[1].calls(), 0);
+}
+
+#[tokio::test]
+async fn an_outcome_is_late_and_not_lost_when_the_session_misses_its_lease_first() {
+    let bench = Bench::new();
+    let failed = ToolFailure::TimedOut("fails: no answer".to_owned());
+    let tool = Scripted::giving("fails", SideEffect::LocalMutation, Err(failed));
+    let short = |spec: &mut GateSpec| spec.lease_ttl = lease::TTL_MIN;
+    let process = bench.process_with(&[tool], by_class(), Options::default(), short).await;
+    let beginning = Beginning { pace: Pace::Effects, ..Beginning::default() };
+    let session = process.gate.begin_with(r(), "g", limits(), beginning).await.unwrap();
+    act(&session, call("fails", "{}")).await;
+    bench.cancel(&r());
+    until(&process, |seen| seen.renewed >= 2).await;
+    assert!(session.step().await.unwrap().is_none());
+    let late = bench.events(&r()).pop().unwrap();
+    assert!(late.late_observation().is_some(), "{late:?}");
+    let step = bench.steps(&r()).pop().unwrap().id;
+    let ending = bench.operator().read(|reader| reader.ending(&step)).unwrap();
+    assert_eq!(ending, Some(Ending::TimedOut));
 }
 
 #[tokio::test]

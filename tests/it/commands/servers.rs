@@ -11,7 +11,7 @@ use super::{Ran, Record, bare};
 /// A folder with a configuration in it.
 pub(super) struct Gate {
     folder: tempfile::TempDir,
-    _outside: tempfile::TempDir,
+    outside: tempfile::TempDir,
     pub(super) config: Value,
 }
 
@@ -27,7 +27,7 @@ impl Gate {
         };
         let shop = json!([env!("CARGO_BIN_EXE_holdpoint"), "payment-server", "--ledger", ledger]);
         let config = json!({"database": "gate.db", "session": "test", "servers": [server("shop", shop)], "hold": "0s"});
-        let gate = Gate { folder, _outside: outside, config };
+        let gate = Gate { folder, outside, config };
         gate.save();
         gate
     }
@@ -43,6 +43,11 @@ impl Gate {
 
     pub(super) fn run(&self, line: &str) -> Ran {
         Ran::of(bare(line).arg("--config").arg(self.path("gate.json")))
+    }
+
+    /// Where the server writes down what it did.
+    pub(super) fn ledger(&self) -> PathBuf {
+        self.outside.path().join("ledger")
     }
 
     pub(super) fn folder(&self) -> &std::path::Path {

@@ -40,6 +40,10 @@ impl Host {
 
     fn ask(&mut self, method: &str, params: Value) -> Value {
         self.say(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}));
+        self.hear()
+    }
+
+    fn hear(&mut self) -> Value {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
         serde_json::from_str(&line)
@@ -47,8 +51,13 @@ impl Host {
     }
 
     pub(super) fn call(&mut self, tool: &str, arguments: Value) -> String {
-        let answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
-        answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+        self.say_call(1, tool, &arguments);
+        text_of(&self.hear())
+    }
+
+    fn say_call(&mut self, id: u64, tool: &str, arguments: &Value) {
+        let params = json!({"name": tool, "arguments": arguments});
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
     }
 
     /// Ends the proxy by a signal, or by closing its input, and gives its status and stderr.
@@ -60,6 +69,10 @@ impl Host {
         let output = self.child.wait_with_output().unwrap();
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     }
+}
+
+fn text_of(answer: &Value) -> String {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
 pub(super) fn pinned() -> Gate {
@@ -94,6 +107,50 @@ fn a_payment_is_asked_for_approved_from_another_process_and_collected() {
     assert!(said.lines().all(|line| line.starts_with("holdpoint: ")), "{said}");
     assert!(said.contains(&format!("approve {run} --approval ")), "the operator is told how: {said}");
     assert_eq!(Ran::of(&mut bare(&format!("{database} verify"))).status, 0);
+}
+
+#[test]
+fn a_payment_that_an_operator_cancels_while_it_executes_is_told_as_executed() {
+    let gate = pinned();
+    let mut host = Host::start(&gate);
+    let payment = json!({"to": "alice", "amount": 20, "mode": "block"});
+    assert!(host.call("shop_pay", payment.clone()).starts_with("PENDING_APPROVAL: "));
+    let database = format!("--db {}", gate.path("gate.db").display());
+    let operator = |line: &str| {
+        let ran = Ran::of(&mut bare(&format!("{database} {line}")));
+        assert_eq!(ran.status, 0, "{line}: {}", ran.err);
+        ran.out
+    };
+    let listed: Value = serde_json::from_str(&operator("--json runs")).unwrap();
+    let run = listed["runs"][0]["id"].as_str().unwrap();
+    let approval = json!({"approval_id": listed["runs"][0]["pending_approval_id"]});
+    operator(&format!("approve {run} --yes"));
+    host.say_call(7, "shop_pay", &payment);
+    while fs::read_to_string(gate.ledger()).unwrap_or_default().is_empty() {
+        std::thread::yield_now();
+    }
+    operator(&format!("cancel {run} --note stop"));
+    fs::write(gate.ledger().with_extension("release"), "").unwrap();
+    let answer = host.hear();
+    assert_eq!((&answer["id"], text_of(&answer).as_str()), (&json!(7), "paid 20 to alice"));
+    let judge = |host: &mut Host| {
+        let status = host.call("gate_status", approval.clone());
+        assert!(status.contains("APPROVED and executed, and it succeeded."), "{status}");
+        let refused = host.call("shop_pay", payment.clone());
+        assert!(refused.starts_with("REJECTED: ") && refused.contains("\"stop\""), "{refused}");
+        assert!(refused.ends_with("it succeeded and gave this result: paid 20 to alice"), "{refused}");
+    };
+    judge(&mut host);
+    host.child.kill().unwrap();
+    host.child.wait().unwrap();
+    judge(&mut Host::start(&gate));
+    let shown = operator(&format!("show {run}"));
+    assert!(shown.contains("CANCELLED (operator_cancelled): stop"), "{shown}");
+    assert!(shown.contains("interrupted, then tool_result"), "{shown}");
+    let shown: Value = serde_json::from_str(&operator(&format!("--json show {run}"))).unwrap();
+    assert_eq!(shown["steps"][0]["observation"], "interrupted");
+    assert_eq!(shown["steps"][0]["late"]["observation"], "tool_result");
+    operator("verify");
 }
 
 #[test]

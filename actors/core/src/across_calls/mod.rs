@@ -286,6 +286,8 @@ pub enum Refused {
         note: String,
         /// Until when identical requests are refused.
         until: UnixNanos,
+        /// What had come of it by then.
+        attempted: Attempted,
     },
     /// A person cancelled it.
     Cancelled {
@@ -293,6 +295,8 @@ pub enum Refused {
         note: String,
         /// Until when identical requests are refused.
         until: UnixNanos,
+        /// What had come of it by then, or did later.
+        attempted: Attempted,
     },
     /// Its approval ran out.
     Expired {
@@ -310,6 +314,17 @@ pub enum Refused {
         /// When it was over.
         finished_at: UnixNanos,
     },
+}
+
+/// What a run that a person ended had attempted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempted {
+    /// The run.
+    pub run: RunId,
+    /// What its last attempt came to.
+    pub outcome: AttemptOutcome,
+    /// Its last step that executed.
+    pub executed: Option<StepId>,
 }
 
 /// What stands in the way of a call.
@@ -369,8 +384,8 @@ pub enum IndexWrite {
         /// The row to close.
         closes: Option<i64>,
     },
-    /// A row whose run never began is begun: if a scan settled it meanwhile, it is unsettled.
-    Reopen {
+    /// What is cached of a row no longer holds: its run begins after all, or what its call came to is known only now.
+    Unsettle {
         /// The run.
         run_id: RunId,
     },
@@ -396,7 +411,7 @@ impl Begin {
     /// The write that gives the beginning run its row. A call without a key gets one that no other call matches.
     pub fn index_write(&self, asked: &Asked, run_id: &RunId) -> IndexWrite {
         if self.reuse.is_some() {
-            return IndexWrite::Reopen { run_id: run_id.clone() };
+            return IndexWrite::Unsettle { run_id: run_id.clone() };
         }
         let key = asked.key.clone();
         IndexWrite::Open {

@@ -4,8 +4,8 @@
 //! attempt of any age, and the session's rules at the other requests to the tool and at the approvals that wait.
 
 use super::{
-    Admission, Asked, Begin, Blocked, Elsewhere, Finished, LastAttempt, Obstacle, OpenRow, Own, Refused,
-    Ruling, RunState, View,
+    Admission, Asked, Attempted, Begin, Blocked, Elsewhere, Finished, LastAttempt, Obstacle, OpenRow, Own,
+    Refused, Ruling, RunState, View,
 };
 use crate::approval::ApprovalStatus;
 use crate::attempt::AttemptOutcome;
@@ -121,9 +121,11 @@ pub fn judge_finished(asked: &Asked, run: &Finished) -> Scan {
         return Scan::Older;
     };
     let until = finished_at.plus(asked.window);
+    let attempted = Attempted { run: run.run.clone(), outcome: run.outcome, executed: run.executed.clone() };
     match (run.reason, &run.approval) {
         (Some(Reason::ApprovalRejected), Some((approval, note))) => {
-            return Scan::Refuse(Refused::Rejected { approval: approval.clone(), note: note.clone(), until });
+            let (approval, note) = (approval.clone(), note.clone());
+            return Scan::Refuse(Refused::Rejected { approval, note, until, attempted });
         }
         // An expiry resolves no unknown outcome: rule 6 asks again.
         (Some(Reason::ApprovalExpired), _) if run.outcome == AttemptOutcome::Unknown => return Scan::Stop,
@@ -131,7 +133,7 @@ pub fn judge_finished(asked: &Asked, run: &Finished) -> Scan {
             return Scan::Refuse(Refused::Expired { approval: approval.clone(), until });
         }
         (Some(Reason::OperatorCancelled), _) => {
-            return Scan::Refuse(Refused::Cancelled { note: run.detail.clone(), until });
+            return Scan::Refuse(Refused::Cancelled { note: run.detail.clone(), until, attempted });
         }
         (_, _) => {}
     }

@@ -159,10 +159,13 @@ fn rules_2_and_3_tell_a_held_run_from_an_abandoned_one() {
 #[test]
 fn rule_4_does_not_ask_again_what_a_person_or_time_has_answered() {
     let until = before(60).plus(WINDOW);
+    let attempted = Attempted { run: "s.1".into(), outcome: AttemptOutcome::None, executed: None };
+    let rejected =
+        Refused::Rejected { approval: "a1".into(), note: "why".into(), until, attempted: attempted.clone() };
     let cases = [
-        (Reason::ApprovalRejected, Refused::Rejected { approval: "a1".into(), note: "why".into(), until }),
+        (Reason::ApprovalRejected, rejected),
         (Reason::ApprovalExpired, Refused::Expired { approval: "a1".into(), until }),
-        (Reason::OperatorCancelled, Refused::Cancelled { note: "the note".into(), until }),
+        (Reason::OperatorCancelled, Refused::Cancelled { note: "the note".into(), until, attempted }),
     ];
     for (reason, refused) in cases {
         let view = after_runs(vec![finished(reason, AttemptOutcome::None)], LastAttempt::None);
@@ -314,7 +317,7 @@ fn a_row_is_opened_or_reused() {
     let opened = Begin { closes: Some(7), ..Begin::default() }.index_write(&payment(), &run);
     assert!(matches!(opened, IndexWrite::Open { closes: Some(7), ref key, .. } if key.as_str() == "k"));
     let reused = Begin { reuse: Some(run.clone()), ..Begin::default() }.index_write(&payment(), &run);
-    assert_eq!(reused, IndexWrite::Reopen { run_id: run.clone() });
+    assert_eq!(reused, IndexWrite::Unsettle { run_id: run.clone() });
     let keyless = Begin::default().index_write(&Asked { key: None, ..payment() }, &run);
     assert!(matches!(keyless, IndexWrite::Open { ref key, .. } if key.as_str() == "invalid:s.2"));
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::approval::{ApprovalStatus, INTERRUPTED_SIDE_EFFECT};
 use crate::decision::Proposal;
+use crate::event::NewEvent;
 use crate::hash;
 use crate::ids::{ApprovalHash, ApprovalId};
 
@@ -78,9 +79,55 @@ fn a_run_whose_tool_never_started_made_no_attempt() {
 fn a_step_cut_off_while_executing_is_unknown() {
     let steps = [step("1", StepStatus::Interrupted, Some(cut_off("executing")))];
     assert_eq!(judge(&steps, &[]), (AttemptOutcome::Unknown, Some(Ended::CutOff)));
-    // An operator's cancellation observes the step as interrupted without saying what it was doing.
-    let cancelled = Observation::of_fields(ObservationKind::Interrupted, &[("by", "ana")], "");
-    assert_eq!(judge(&[step("1", StepStatus::Failed, Some(cancelled))], &[]).0, AttemptOutcome::Unknown);
+}
+
+/// A step that an operator's cancellation found in flight, with these events of its own.
+fn cancelled(events: &[NewEvent]) -> Arc<Step> {
+    let by = Observation::of_fields(ObservationKind::Interrupted, &[("by", "ana")], "");
+    let step = Step::clone(&step("1", StepStatus::Failed, Some(by)));
+    let stored = |(seq, event): (i64, &NewEvent)| Event {
+        seq,
+        run_id: event.run_id.clone(),
+        step_id: "1".to_owned(),
+        at: Some(event.at),
+        kind: event.kind.as_str().to_owned(),
+        payload: event.payload.clone(),
+    };
+    let events: Vec<Event> = (1..).zip(events).map(stored).collect();
+    Arc::new(as_it_came_out(step, &events))
+}
+
+#[test]
+fn a_cancelled_call_came_to_what_its_tool_returned_later() {
+    let begun = step("1", StepStatus::Executing, None);
+    let started = NewEvent {
+        run_id: RunId::from("s.1"),
+        step_id: Some(StepId::from("1")),
+        at: AT,
+        kind: EventKind::StepToolStarted,
+        payload: r#"{"args":{},"tool":"bank_pay"}"#.to_owned(),
+    };
+    let finished = |observation: Observation, late| NewEvent::tool_finished(&begun, &observation, late, AT);
+    let declined = error("error", "bank/pay: 3 bytes, error: no");
+    let unknown = (AttemptOutcome::Unknown, Some(Ended::CutOff));
+    for (events, came_to, executed) in [
+        (vec![], (AttemptOutcome::None, None), false),
+        (vec![started.clone()], unknown, false),
+        (vec![started.clone(), finished(result(), false)], unknown, false),
+        (vec![started.clone(), finished(result(), true)], (AttemptOutcome::Known, None), true),
+        (vec![started.clone(), finished(declined, true)], (AttemptOutcome::Known, None), true),
+        (
+            vec![started, finished(error("timeout", "deadline"), true)],
+            (AttemptOutcome::Unknown, Some(Ended::TimedOut)),
+            true,
+        ),
+    ] {
+        let step = cancelled(&events);
+        assert_eq!(judge(std::slice::from_ref(&step), &[]), came_to, "{events:?}");
+        assert_eq!(executed_step(&[step]).is_some(), executed, "{events:?}");
+    }
+    // The question about an earlier attempt, cancelled before anybody answered it, leaves that attempt as unknown as it was.
+    assert_eq!(judge(&[cancelled(&[])], &[interruption("1", "{}")]), unknown);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{Illegal, RunEnd};
 use crate::approval::{Approval, ApprovalEvent};
+use crate::attempt::Ending;
 use crate::event::NewEvent;
 use crate::ids::{LeaseOwner, RunId};
 use crate::json::Json;
@@ -13,8 +14,8 @@ use crate::run::{Limits, Reason, Run, RunEvent, RunStatus};
 use crate::step::{Observation, ObservationKind, Step, StepStatus};
 use crate::time::UnixNanos;
 use crate::transition::{
-    ApprovalWrite, Durability, Guard, LeaseTerms, LeaseWrite, RunUpdate, RunWrite, Standing, StepWrite,
-    Transition,
+    ApprovalWrite, Durability, EndingWrite, Guard, LeaseTerms, LeaseWrite, RunUpdate, RunWrite, Standing,
+    StepWrite, Transition,
 };
 
 /// What of a run an operator's command needs to decide on it.
@@ -115,9 +116,12 @@ pub fn fail_internal(run: &Run, guard: Guard, why: &str, now: UnixNanos) -> Resu
 }
 
 /// Appends what a tool returned after its run was cancelled; only to a run that a person cancelled (T14).
-pub fn late_outcome(step: &Step, observation: &Observation, now: UnixNanos) -> Transition {
+pub fn late_outcome(step: &Step, observation: &Observation, ending: Ending, now: UnixNanos) -> Transition {
     let mut t = Transition::of(step.run_id.clone(), Durability::Synced);
     t.guards.push(Guard::RunIs { any_of: vec![RunStatus::Cancelled] });
+    if ending != Ending::Answered {
+        t.endings.push(EndingWrite { step_id: step.id.clone(), ending });
+    }
     t.events.push(NewEvent::tool_finished(step, observation, true, now));
     t
 }

@@ -29,7 +29,7 @@ pub(super) fn can_write(conn: &Connection, write: &IndexWrite) -> rusqlite::Resu
                 .optional()?;
             Ok(open == *closes)
         }
-        IndexWrite::Reopen { .. } | IndexWrite::Settle { .. } | IndexWrite::SettleEmpty { .. } => Ok(true),
+        IndexWrite::Unsettle { .. } | IndexWrite::Settle { .. } | IndexWrite::SettleEmpty { .. } => Ok(true),
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn write(conn: &Connection, write: &IndexWrite) -> rusqlite::Result<(
                 at.as_nanos()
             ])?;
         }
-        IndexWrite::Reopen { run_id } => {
+        IndexWrite::Unsettle { run_id } => {
             conn.prepare_cached(
                 "UPDATE proxy_calls SET settled_at = 0, outcome = 0 WHERE run_id = ? AND settled_at != 0",
             )?

@@ -18,7 +18,7 @@ pub struct RecentCall {
     pub tool: String,
     /// Its run.
     pub run: Run,
-    /// The run's steps; none when no person was asked about it.
+    /// The run's steps as their calls came out; none when no person was asked about it.
     pub steps: Vec<Step>,
     /// The run's approvals.
     pub approvals: Vec<Approval>,
@@ -81,7 +81,7 @@ impl Reader<'_> {
             let approvals = self.approvals(&run_id)?;
             let Some(run) = self.run(&run_id)? else { continue };
             // Only what a person was asked about is told of.
-            let steps = if approvals.is_empty() { Vec::new() } else { self.steps(&run_id)? };
+            let steps = if approvals.is_empty() { Vec::new() } else { self.steps_as_they_came_out(&run_id)? };
             let mut ended = Vec::with_capacity(steps.len());
             for step in &steps {
                 ended.extend(endings::get(self.conn, &step.id)?.map(|ending| (step.id.clone(), ending)));

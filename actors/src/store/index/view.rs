@@ -272,7 +272,7 @@ impl Record {
         if cached == AttemptOutcome::None {
             return Ok(Record { outcome: cached, attempt: None, executed: None, approval });
         }
-        let steps: Vec<Arc<Step>> = steps::of_run(conn, run)?.into_iter().map(Arc::new).collect();
+        let steps: Vec<Arc<Step>> = steps::as_they_came_out(conn, run)?.into_iter().map(Arc::new).collect();
         let mut ended = Vec::with_capacity(steps.len());
         for step in &steps {
             ended.push((step.id.clone(), endings::get(conn, &step.id)?));

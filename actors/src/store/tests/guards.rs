@@ -170,7 +170,7 @@ async fn rows_are_settled_once_and_unsettled_when_their_run_begins_after_all() {
     bench.outcome(settle(IndexWrite::SettleEmpty { run_id: run_id.clone(), at: at(5) })).await;
     assert_eq!(rows(&bench.other(), settled), [format!("{}|1", at(5).as_nanos())]);
     let mut begins = begun("r1", Durability::Synced);
-    begins.index.push(IndexWrite::Reopen { run_id: run_id.clone() });
+    begins.index.push(IndexWrite::Unsettle { run_id: run_id.clone() });
     bench.intent(begins).await;
     assert_eq!(rows(&bench.other(), settled), ["0|0"]);
     bench.outcome(settle(IndexWrite::SettleEmpty { run_id: run_id.clone(), at: at(6) })).await;

@@ -82,8 +82,7 @@ async fn a_cancellation_within_the_hold_ends_it_and_is_told() {
             None => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     };
-    let now = holdpoint_actors::clock::Clock::now(&*place.clock);
-    place.operator().cancel(&approval.run_id, "ana", "stop it", now).unwrap();
+    place.cancel(&approval.run_id, "stop it");
     let got = calling.await.unwrap();
     assert!(got.is("REJECTED", true).contains("\"stop it\""), "{got:?}");
 }
@@ -134,10 +133,11 @@ async fn an_operators_cancellation_holds_for_the_window() {
     let desk = place.desk(|_| {}).await;
     desk.pay(KIM).await;
     let waiting = place.only_pending();
-    let now = holdpoint_actors::clock::Clock::now(&*place.clock);
-    place.operator().cancel(&waiting.run_id, "ana", "stop it", now).unwrap();
+    place.cancel(&waiting.run_id, "stop it");
     let got = desk.pay(KIM).await;
-    assert!(got.is("REJECTED", true).contains("\"stop it\""), "{got:?}");
+    assert!(got.is("REJECTED", true).contains("\"stop it\". It was not executed."), "{got:?}");
+    desk.advance(Duration::from_secs(601));
+    desk.pay(KIM).await.is("PENDING_APPROVAL", false);
 }
 
 #[tokio::test]
@@ -320,8 +320,7 @@ async fn the_status_tool_says_why_an_approved_request_was_not_executed() {
     desk.pay(KIM).await;
     let approval = place.only_pending();
     place.approve(&approval);
-    let now = holdpoint_actors::clock::Clock::now(&*place.clock);
-    place.operator().cancel(&approval.run_id, "ana", "changed my mind", now).unwrap();
+    place.cancel(&approval.run_id, "changed my mind");
     assert!(desk.status_of(&approval).await.contains("APPROVED but not executed: an operator cancelled it."));
     let failing = r#"{"to":"oli","amount":2,"mode":"error"}"#;
     desk.pay(failing).await;
@@ -339,8 +338,7 @@ async fn the_status_tool_does_not_call_a_cancelled_request_pending() {
     let desk = place.desk(|_| {}).await;
     desk.pay(KIM).await;
     let approval = place.only_pending();
-    let now = holdpoint_actors::clock::Clock::now(&*place.clock);
-    place.operator().cancel(&approval.run_id, "ana", "not today", now).unwrap();
+    place.cancel(&approval.run_id, "not today");
     let all = desk.call("gate_status", "{}").await;
     assert!(all.is("GATE_STATUS", false).contains("no request of this session waits"), "{all:?}");
     let status = desk.status_of(&approval).await;

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod calls;
+mod cancelled;
 mod recheck;
 mod support;
 mod unknown;

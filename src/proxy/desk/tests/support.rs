@@ -83,6 +83,15 @@ impl Tool for BankTool {
             return Err(ToolFailure::NotSent("bank_pay: not sent: the connection is down".to_owned()));
         }
         self.bank.ledger.lock().unwrap().push(to.to_owned());
+        // One that blocks ends as the rest of its mode says.
+        let mode = match mode.strip_prefix("block") {
+            Some(rest) => {
+                self.bank.entered.notify_one();
+                self.bank.release.notified().await;
+                rest.trim_start_matches('-')
+            }
+            None => mode,
+        };
         match mode {
             "error" => Err(ToolFailure::Failed(format!("bank/pay: 20 bytes, error: card declined for {to}"))),
             "timeout" => Err(ToolFailure::TimedOut("bank_pay: no answer within 20s".to_owned())),
@@ -92,11 +101,6 @@ impl Tool for BankTool {
                 raw: b"[".to_vec(),
             }),
             "structured" => Ok(ToolOutput::new(format!(r#"{{"to":"{to}","amount":1.50}}"#), "")),
-            "block" => {
-                self.bank.entered.notify_one();
-                self.bank.release.notified().await;
-                Ok(ToolOutput::new(format!("\"paid {to}\""), ""))
-            }
             _ => Ok(ToolOutput::new(format!("\"paid {to}\""), "")),
         }
     }
@@ -245,6 +249,10 @@ impl Place {
         self.decide(approval, Verdict::Reject, note);
     }
 
+    pub(super) fn cancel(&self, run: &RunId, note: &str) {
+        self.operator().cancel(run, "ana", note, self.clock.now()).unwrap();
+    }
+
     pub(super) fn steps(&self, run: &RunId) -> Vec<Step> {
         self.operator().read(|reader| reader.steps(run)).unwrap()
     }
@@ -334,6 +342,17 @@ impl TestDesk {
 
     pub(super) async fn pay(&self, args: &str) -> Got {
         self.call("bank_pay", args).await
+    }
+
+    /// Makes a payment that blocks in the bank, has a person cancel it there, and gives its answer once the bank has let it
+    /// go on.
+    pub(super) async fn pay_cancelled(self: &Arc<Self>, place: &Place, args: &'static str) -> Got {
+        let paying = Arc::clone(self);
+        let paying = tokio::spawn(async move { paying.pay(args).await });
+        place.bank.entered.notified().await;
+        place.cancel(&place.last_run(), "stop it");
+        place.bank.release.notify_one();
+        paying.await.unwrap()
     }
 
     /// What the status tool says about an approval.

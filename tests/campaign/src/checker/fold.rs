@@ -96,6 +96,8 @@ impl Told {
             }
             ("step.decided", Some(step)) => step.decision = event.payload.clone(),
             ("step.tool_started", Some(step)) => step.status = "executing".to_owned(),
+            // Its step ended with its run, which a person had cancelled.
+            ("step.tool_finished", Some(_)) if event.payload["late"] == true => {}
             ("step.tool_finished", Some(step)) => {
                 let failed = event.payload.get("error").is_some();
                 step.status = if failed { "failed" } else { "done" }.to_owned();

@@ -84,10 +84,13 @@ fn t12_cancels_whatever_is_not_over_without_a_lease() {
 #[test]
 fn t14_appends_an_outcome_to_a_cancelled_run_and_changes_no_row() {
     let ledger = executing();
-    let t = late_outcome(&ledger.steps()[0], &result(), at(60));
+    let t = late_outcome(&ledger.steps()[0], &result(), Ending::Answered, at(60));
     is(&t, "if it is CANCELLED\nstep.tool_finished\nsynced");
     assert!(t.events[0].payload.contains(r#""late":true,"observation":{"#));
     assert_eq!(t.events[0].step_id, Some(StepId::from("s0")));
+    assert_eq!(t.endings, [], "an answer's observation says it");
+    let t = late_outcome(&ledger.steps()[0], &result(), Ending::TimedOut, at(60));
+    assert_eq!(t.endings, [EndingWrite { step_id: StepId::from("s0"), ending: Ending::TimedOut }]);
 }
 
 #[test]
