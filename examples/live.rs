@@ -17,7 +17,7 @@ use holdpoint::gate::{
     tool_fn,
 };
 use holdpoint::model::openai::{self, OpenAi};
-use holdpoint::model::parse_dollars;
+use holdpoint::model::{Model, free, parse_dollars};
 use holdpoint::render::Render;
 
 const SYSTEM: &str = "You settle invoices. Work with the tools alone, one call at a time. Look the invoice up before you \
@@ -53,7 +53,7 @@ fn tools() -> [Arc<dyn Tool>; 3] {
 /// Begins the run, or goes on with it when it was begun before.
 async fn work(model: OpenAi, database: &Path) -> Result<Run, Box<dyn Error>> {
     // What a server of your own costs is nothing. A paid model needs its price here, or the limit on cost refuses it.
-    let prices = openai::free([&model]);
+    let prices = free([model.name()]);
     let model = ModelConfig::new(Arc::new(model)).prices(prices).retries(2);
     let mut builder = Runtime::builder(database).model(model);
     for tool in tools() {

@@ -169,6 +169,16 @@ impl Servers {
         Ok(tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect())
     }
 
+    /// Lets the connections to the servers die that `of` names, and their servers with them; gives whether there was one.
+    /// A supervisor that lives starts them again.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn kill(&self, of: impl Fn(&str) -> bool) -> bool {
+        let mut named = self.upstreams.iter().filter(|upstream| of(upstream.name())).peekable();
+        let any = named.peek().is_some();
+        named.for_each(|upstream| holdpoint_actors::tree::kill(upstream.connection()));
+        any
+    }
+
     /// Closes each server politely, all at a time.
     pub(crate) async fn close(&self) {
         let closing = self.upstreams.iter().map(|upstream| upstream.close(CLOSING));

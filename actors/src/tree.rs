@@ -240,8 +240,9 @@ impl Tree {
     }
 }
 
+/// Lets the actor at an address die at its next pause; its supervisor starts it again.
 #[cfg(any(feature = "faults", feature = "testkit"))]
-fn kill<M: ractor::Message>(address: &Address<M>) {
+pub fn kill<M: ractor::Message>(address: &Address<M>) {
     if let Some(actor) = address.cell().borrow().as_ref() {
         actor.get_cell().kill();
     }

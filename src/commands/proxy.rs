@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use holdpoint::codes::Code;
 use holdpoint::proxy::journal::StderrJournal;
-use holdpoint::proxy::serve::{Opened, Prepared, ServeError, Served};
+use holdpoint::proxy::serve::{Opened, Prepared, Served};
 use holdpoint::proxy::streams;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::{runtime_of_one_thread, servers};
 use crate::error::CommandError;
+use crate::signals::stop_signal;
 
 /// Serve over stdio as an MCP server, in front of the configured servers
 ///
@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandError> {
     let served = served.unwrap_or_else(|died| resume_unwind(died.into_panic()));
     // A read from a stdin that is no pipe can't be called back: its thread ends with the process.
     runtime.shutdown_background();
-    match served.map_err(servers::of_serve)? {
+    match served? {
         Served::Ended => Ok(()),
         Served::NothingOffered(_) => {
             let message = "no tools could be offered, for the reason given above";
@@ -52,37 +52,19 @@ pub(super) fn run(args: &Args) -> Result<(), CommandError> {
     }
 }
 
-async fn serve(prepared: Prepared) -> Result<Served, ServeError> {
+async fn serve(prepared: Prepared) -> Result<Served, CommandError> {
     // Listened for from the start, so that a signal during the opening ends it in order too.
+    let signalled = stop_signal()?;
     let (ask, stop) = watch::channel(false);
-    let signals = tokio::spawn(until_signalled(ask));
-    let opened = Opened::open(prepared, Arc::new(StderrJournal)).await?;
+    let signals = tokio::spawn(async move {
+        let signal = signalled.await;
+        tracing::info!(signal, "asked to end");
+        ask.send_replace(true);
+        // The receiver must not take a dropped sender for an answer.
+        ask.closed().await;
+    });
+    let opened = Opened::open(prepared, Arc::new(StderrJournal)).await.map_err(servers::of_serve)?;
     let served = opened.serve(streams::input(), streams::output(), stop).await;
     signals.abort();
     Ok(served)
-}
-
-/// Asks for the end when one of the signals comes that mean it.
-async fn until_signalled(ask: watch::Sender<bool>) {
-    let listen = |kind| signal(kind).ok();
-    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt()), listen(SignalKind::terminate()));
-    let (mut hangup, mut quit) = (listen(SignalKind::hangup()), listen(SignalKind::quit()));
-    let name = tokio::select! {
-        Some(()) = came(&mut interrupt) => "SIGINT",
-        Some(()) = came(&mut terminate) => "SIGTERM",
-        Some(()) = came(&mut hangup) => "SIGHUP",
-        Some(()) = came(&mut quit) => "SIGQUIT",
-        else => return,
-    };
-    tracing::info!(signal = name, "asked to end");
-    ask.send_replace(true);
-    // The receiver must not take a dropped sender for an answer.
-    ask.closed().await;
-}
-
-async fn came(signal: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
-    match signal {
-        Some(signal) => signal.recv().await,
-        None => None,
-    }
 }

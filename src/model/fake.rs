@@ -9,6 +9,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+/// A key that no error and no print may show.
+pub(crate) const KEY: &str = "sk-a-key-of-the-tests";
+
 /// What it does with one request.
 pub(crate) enum Act {
     /// Answers with a status, headers and a body.

@@ -43,6 +43,8 @@ mod chat;
 #[cfg(feature = "provider-http")]
 #[cfg(test)]
 mod fake;
+#[cfg(all(test, any(feature = "ollama", feature = "openai", feature = "anthropic")))]
+mod fixtures;
 #[cfg(feature = "ollama")]
 pub mod ollama;
 #[cfg(feature = "openai")]
@@ -61,5 +63,5 @@ pub use holdpoint_core::model::{
 #[cfg(any(feature = "ollama", feature = "openai"))]
 use chat::{Parts, write_functions};
 #[cfg(any(feature = "ollama", feature = "openai", feature = "anthropic"))]
-use parts::{id_or_made_up, input, response, unsupported_block, whether_set};
+use parts::{Answered, Called, input, named, response, unsupported_block, whether_set};
 pub use prices::{DollarsError, NoPrice, free, merge, parse_dollars, price_for};

@@ -7,8 +7,17 @@ use serde::Serializer;
 
 use super::ModelError;
 use super::provider::reqwest;
-use super::provider::{excerpt, synthesize_tool_use_id};
+use super::provider::{ConfigError, arguments, excerpt, synthesize_tool_use_id};
 use crate::render::stop;
+
+/// The name under which `model` is accounted for: the configuration's, else the provider's and the model's.
+pub(super) fn named(provider: &'static str, name: String, model: &str) -> Result<String, ConfigError> {
+    match model {
+        "" => Err(ConfigError::NoModel { provider }),
+        _ if name.is_empty() => Ok(format!("{provider}:{model}")),
+        _ => Ok(name),
+    }
+}
 
 /// What a block of another kind fails with: dropped, it would change what the model is told.
 pub(super) fn unsupported_block(provider: &str, kind: &str) -> ModelError {
@@ -31,22 +40,35 @@ pub(super) fn input(call: &Block) -> &str {
     call.input.as_ref().filter(|input| !input.is_blank()).map_or("{}", Json::as_str)
 }
 
-/// The id of the `index`th call, made up when the provider gave none.
-pub(super) fn id_or_made_up(id: Option<String>, index: usize) -> String {
-    id.filter(|id| !id.is_empty()).unwrap_or_else(|| synthesize_tool_use_id(index))
+/// An answer as it stands in a provider's format.
+pub(super) struct Answered {
+    pub(super) provider: &'static str,
+    pub(super) text: String,
+    pub(super) calls: Vec<Called>,
+    pub(super) stop_reason: String,
+    pub(super) usage: Usage,
+    pub(super) raw: String,
 }
 
-/// An answer. One that was cut off or refused may hold half a call, so its calls are dropped: it was served and is
-/// charged, and nothing of it runs.
-pub(super) fn response(
-    text: String,
-    tool_uses: Vec<ToolUse>,
-    stop_reason: String,
-    usage: Usage,
-    raw: String,
-) -> ModelResponse {
-    let unfinished =
-        matches!(stop_reason.as_str(), stop::MAX_TOKENS | stop::REFUSAL | stop::CONTEXT_WINDOW_EXCEEDED);
-    let tool_uses = if unfinished { Vec::new() } else { tool_uses };
-    ModelResponse { text, tool_uses, stop_reason, usage, raw: Some(Json::trusted(raw)) }
+/// A call as it stands there, its arguments as yet unread.
+pub(super) struct Called {
+    pub(super) id: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) args: String,
+}
+
+/// The answer that this is. One that was cut off or refused may hold half a call, so its calls are dropped unread: it was
+/// served and is charged, and nothing of it runs.
+pub(super) fn response(said: Answered) -> Result<ModelResponse, ModelError> {
+    let Answered { provider, text, calls, stop_reason, usage, raw } = said;
+    let mut tool_uses = Vec::new();
+    if !matches!(stop_reason.as_str(), stop::MAX_TOKENS | stop::REFUSAL | stop::CONTEXT_WINDOW_EXCEEDED) {
+        for (index, call) in calls.into_iter().enumerate() {
+            let name = call.name.unwrap_or_default();
+            let args = arguments(provider, usage, &name, &call.args)?;
+            let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| synthesize_tool_use_id(index));
+            tool_uses.push(ToolUse { id, name, args });
+        }
+    }
+    Ok(ModelResponse { text, tool_uses, stop_reason, usage, raw: Some(Json::trusted(raw)) })
 }

@@ -236,6 +236,39 @@ async fn recording_again_replaces_the_whole_sequence() {
 }
 
 #[tokio::test]
+async fn a_session_that_died_as_it_replaced_a_sequence_leaves_too_few_answers_and_never_a_mixture() {
+    let place = tempfile::tempdir().unwrap();
+    let request = carrying("{}");
+    let recorder = |texts: &[&str]| {
+        let script = Scripted::new(texts.iter().map(|text| saying(text)).collect::<Vec<_>>()).named("m");
+        Recorder::new(Arc::new(script), place.path())
+    };
+    let old = recorder(&["old one", "old two"]);
+    for _ in 0..2 {
+        old.generate(&request).await.unwrap();
+    }
+    // It ends after the old ones were removed and before its own first is in place, and leaves half a file of its own.
+    let first = place.path().join(format!("{}.json", key("m", &request)));
+    let half = place.path().join(format!("{}.json.{}.new", key("m", &request), std::process::id()));
+    fs::create_dir(&half).unwrap();
+    let unrecorded = recorder(&["new one"]).generate(&request).await.unwrap_err();
+    assert!(matches!(unrecorded, ModelError::Served { .. }), "{unrecorded}");
+    let replayer = Replayer::new("m", place.path());
+    assert_eq!(replayer.serve(&request).unwrap().text, "old one");
+    assert!(matches!(replayer.serve(&request), Err(ReplayError::NotRecorded { recorded: 1, .. })));
+
+    // What it left is neither served nor in the way of the next session.
+    fs::remove_dir(&half).unwrap();
+    for name in [&half, &first.with_extension("json.1.new")] {
+        fs::write(name, "{\"model\":").unwrap();
+    }
+    recorder(&["newer one"]).generate(&request).await.unwrap();
+    let replayer = Replayer::new("m", place.path());
+    assert_eq!(replayer.serve(&request).unwrap().text, "newer one");
+    assert!(matches!(replayer.serve(&request), Err(ReplayError::NotRecorded { recorded: 1, .. })));
+}
+
+#[tokio::test]
 async fn a_failure_is_not_recorded() {
     let place = tempfile::tempdir().unwrap();
     let failure = ModelError::Transient { why: "busy".to_owned(), retry_after: None };

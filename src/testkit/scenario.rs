@@ -23,6 +23,7 @@ use super::Failures;
 use super::stage::Harness;
 use crate::driver::{Agent, StepInput};
 use crate::gate::Tool;
+use crate::mcp::UpstreamSpec;
 
 /// Where a scenario is disrupted: right after this was committed, or happened, and before whatever follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,6 +75,8 @@ pub(super) enum Victim {
     Process,
     /// One actor, which its supervisor starts again.
     Actor(Child),
+    /// The connection to an MCP server, and that with it. Both are started again.
+    Connection(&'static str),
 }
 
 /// A death in the middle of a run.
@@ -94,6 +97,12 @@ impl Disruption {
     pub fn kill(child: Child, step: i64, at: Point) -> Disruption {
         Disruption { step, at, victim: Victim::Actor(child) }
     }
+
+    /// The connection to the [server](Scenario::server) of this name dies when the step `step` comes to `at`, and the
+    /// server with it. Both are started again, and the server's tools are offered once its pins have been checked.
+    pub fn kill_connection(server: &'static str, step: i64, at: Point) -> Disruption {
+        Disruption { step, at, victim: Victim::Connection(server) }
+    }
 }
 
 impl fmt::Display for Disruption {
@@ -101,6 +110,9 @@ impl fmt::Display for Disruption {
         match self.victim {
             Victim::Process => write!(f, "a crash at step {} {:?}", self.step, self.at),
             Victim::Actor(child) => write!(f, "the death of {child:?} at step {} {:?}", self.step, self.at),
+            Victim::Connection(server) => {
+                write!(f, "the death of the connection to {server} at step {} {:?}", self.step, self.at)
+            }
         }
     }
 }
@@ -133,6 +145,7 @@ pub(super) enum Decider {
 pub struct Scenario {
     pub(super) decider: Decider,
     pub(super) tools: Vec<Arc<dyn Tool>>,
+    pub(super) servers: Vec<UpstreamSpec>,
     pub(super) policy: Arc<dyn Policy>,
     pub(super) model: Option<ModelConfig>,
     pub(super) goal: String,
@@ -175,6 +188,7 @@ impl Scenario {
         Scenario {
             decider,
             tools: Vec::new(),
+            servers: Vec::new(),
             policy: Arc::new(DefaultPolicy),
             model: None,
             goal: "a scenario".to_owned(),
@@ -192,6 +206,13 @@ impl Scenario {
     #[must_use]
     pub fn tool(mut self, tool: Arc<dyn Tool>) -> Scenario {
         self.tools.push(tool);
+        self
+    }
+
+    /// Adds the tools of an MCP server, see [`crate::mcp`]. Each life of the process starts it anew, and it dies with that.
+    #[must_use]
+    pub fn server(mut self, server: UpstreamSpec) -> Scenario {
+        self.servers.push(server);
         self
     }
 

@@ -20,7 +20,7 @@ use holdpoint_actors::session::{
     Attached, Gate, GateSpec, ModelConfig, Observer, Reconcile, Reconciliation, Session, SessionError,
 };
 use holdpoint_actors::store::{self, Answer, OperatorStore, Verdict};
-use holdpoint_actors::tree::{Running, Tree, TreeSpec};
+use holdpoint_actors::tree::{Tree, TreeSpec};
 use holdpoint_core::approval::{Approval, ApprovalStatus};
 use holdpoint_core::attempt::Upstream;
 use holdpoint_core::event::Event;
@@ -37,6 +37,7 @@ use super::scenario::{Call, Decider, Disruption, Outcome, Point, Reply, Scenario
 use super::{Failures, contract, recheck};
 use crate::driver::{Agent, AgentError, Driver, DriverError, Proposal, StepInput};
 use crate::gate::{Tool, ToolCall, ToolFailure, ToolOutput};
+use crate::mcp::Servers;
 
 /// Lives of one scenario. A run that is not over by then is asked about for ever.
 const LIVES_MAX: usize = 100;
@@ -179,15 +180,18 @@ impl Harness<'_> {
         let armed = self.disruptions.get(self.notes().disrupted.len()).copied();
         let stage = Arc::new(Stage {
             armed,
-            tree: OnceLock::new(),
+            actors: OnceLock::new(),
             dead: AtomicBool::new(false),
             hurt: AtomicBool::new(false),
             died: Semaphore::new(0),
             notes: Arc::clone(&self.notes),
         });
-        let (running, gate) = match self.open(&stage).await {
-            Ok(opened) => opened,
-            Err(why) => return End::Failed(why, false),
+        let gate = match self.open(&stage).await {
+            Ok(gate) => gate,
+            Err(why) => {
+                stage.stop().await;
+                return End::Failed(why, false);
+            }
         };
         let living = self.go_on(&gate, &stage);
         let ended = tokio::select! {
@@ -198,13 +202,13 @@ impl Harness<'_> {
         match ended {
             None => End::Crashed,
             Some(ended) => {
-                running.tree.stop().await;
+                stage.stop().await;
                 ended
             }
         }
     }
 
-    async fn open(&self, stage: &Arc<Stage>) -> Result<(Running, Gate), String> {
+    async fn open(&self, stage: &Arc<Stage>) -> Result<Gate, String> {
         let scenario = self.scenario;
         let watched = |policy: &Arc<dyn Policy>| -> Arc<dyn Policy> {
             Arc::new(WatchedPolicy { policy: Arc::clone(policy), stage: Arc::clone(stage) })
@@ -214,12 +218,23 @@ impl Harness<'_> {
             store::Options { clock: Arc::clone(&self.wall) as Arc<dyn Clock>, ..store::Options::default() };
         let spec =
             TreeSpec { database: self.place.path.clone(), store: options, policy: Arc::clone(&policy) };
-        let running = Tree::start(spec).await.map_err(|error| error.to_string())?;
+        let tree = Tree::start(spec).await.map_err(|error| error.to_string())?.tree;
+        let served = Servers::start(&tree, scenario.servers.clone(), &self.place.path).await;
+        let (servers, offered) = match served {
+            Ok(served) => served,
+            Err(error) => {
+                tree.stop().await;
+                return Err(error.to_string());
+            }
+        };
         // One life, one tree.
-        drop(stage.tree.set(running.tree.clone()));
-        let tools = scenario.tools.iter().map(|tool| -> Arc<dyn Tool> {
-            Arc::new(WatchedTool { tool: Arc::clone(tool), stage: Arc::clone(stage) })
-        });
+        drop(stage.actors.set(Actors { tree: tree.clone(), servers }));
+        let tools = scenario
+            .tools
+            .iter()
+            .cloned()
+            .chain(offered)
+            .map(|tool| -> Arc<dyn Tool> { Arc::new(WatchedTool { tool, stage: Arc::clone(stage) }) });
         let mut spec = GateSpec::new(policy, tools.collect());
         spec.model = scenario.model.clone().map(|config| {
             let model = WatchedModel { model: Arc::clone(&config.model), stage: Arc::clone(stage) };
@@ -233,13 +248,7 @@ impl Harness<'_> {
         spec.mint = Arc::clone(&self.mint);
         spec.lease_ttl = scenario.lease_ttl;
         spec.lease_label = "testkit".to_owned();
-        match Gate::new(running.tree.clone(), spec) {
-            Ok(gate) => Ok((running, gate)),
-            Err(error) => {
-                running.tree.stop().await;
-                Err(error.to_string())
-            }
-        }
+        Gate::new(tree, spec).map_err(|error| error.to_string())
     }
 
     /// Begins the run, or goes on with it.
@@ -372,10 +381,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The actors of one life.
+struct Actors {
+    tree: Tree,
+    servers: Servers,
+}
+
 /// One life: what is to happen in it, and whether it is over.
 struct Stage {
     armed: Option<Disruption>,
-    tree: OnceLock<Tree>,
+    actors: OnceLock<Actors>,
     dead: AtomicBool,
     /// Whether an actor was killed.
     hurt: AtomicBool,
@@ -390,11 +405,11 @@ impl Stage {
         if point != Point::Resumed && step != Some(armed.step) {
             return;
         }
-        let Some(tree) = self.tree.get() else { return };
+        let Some(Actors { tree, servers }) = self.actors.get() else { return };
         // Once a life.
         let first = match armed.victim {
             Victim::Process => !self.dead.swap(true, Ordering::AcqRel),
-            Victim::Actor(_) => !self.hurt.swap(true, Ordering::AcqRel),
+            Victim::Actor(_) | Victim::Connection(_) => !self.hurt.swap(true, Ordering::AcqRel),
         };
         if !first {
             return;
@@ -402,11 +417,23 @@ impl Stage {
         match armed.victim {
             Victim::Process => {
                 tree.die();
+                servers.kill(|_| true);
                 self.died.add_permits(1);
             }
             Victim::Actor(child) => tree.kill(child),
+            // Without such a server it never came about, and the contract says so.
+            Victim::Connection(server) if !servers.kill(|name| name == server) => return,
+            Victim::Connection(_) => {}
         }
         locked(&self.notes).disrupted.push(armed);
+    }
+
+    /// Ends what a life that was not cut off has left.
+    async fn stop(&self) {
+        if let Some(Actors { tree, servers }) = self.actors.get() {
+            servers.close().await;
+            tree.stop().await;
+        }
     }
 
     fn is_dead(&self) -> bool {

@@ -83,3 +83,55 @@ async fn a_server_that_cannot_be_had_starts_no_runtime() {
     let started = builder.server(upstream(&missing, &manifest, rules)).start().await;
     assert!(matches!(started, Err(RuntimeError::Server(_))), "{started:?}");
 }
+
+#[cfg(feature = "testkit")]
+mod kit {
+    use holdpoint::testkit::{Disruption, Outcome, Point, Scenario};
+
+    use super::*;
+
+    /// A run that pays once through a server, disrupted; and how many payments there are.
+    async fn disrupted(by: Disruption) -> (Outcome, usize) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ledger = folder.path().join("ledger");
+        let server = server(&ledger);
+        let manifest = pin(&server).await.expect("a server that can be pinned");
+        let agent = |input: StepInput| async move {
+            let paid =
+                input.steps.iter().any(|step| step.observation.as_ref().is_some_and(|o| !o.is_failure()));
+            Ok::<_, AgentError>(match paid {
+                false => Proposal::tool_call("shop_pay", r#"{"to":"ada","amount":20}"#),
+                true => Proposal::complete("true"),
+            })
+        };
+        let rules = r#"{"pay":{"side_effect":"local_mutation"}}"#;
+        let scenario = Scenario::of(Arc::new(agent)).server(upstream(&server, &manifest, rules));
+        let outcome = scenario.run(&[by]).await;
+        let payments = std::fs::read_to_string(&ledger).unwrap_or_default().lines().count();
+        (outcome, payments)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_killed_at_a_step_is_had_again_and_nothing_is_paid_twice() {
+        for at in [Point::StepStarted, Point::PolicyAllowed, Point::ToolStarted, Point::ToolEffect] {
+            let (outcome, payments) = disrupted(Disruption::kill_connection("shop", 0, at)).await;
+            outcome.failures.assert_none();
+            assert_eq!(outcome.disrupted.len(), 1);
+            let run = outcome.run.unwrap();
+            assert_eq!((run.status, payments), (RunStatus::Completed, 1), "{at:?}: {}", run.reason_detail);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_crash_takes_the_server_with_it_and_a_person_is_asked_before_it_pays_again() {
+        let (outcome, payments) = disrupted(Disruption::crash(0, Point::ToolEffect)).await;
+        outcome.failures.assert_none();
+        assert_eq!((outcome.approvals.len(), payments), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_a_scenario_has_not_is_no_disruption() {
+        let (outcome, payments) = disrupted(Disruption::kill_connection("bank", 0, Point::ToolStarted)).await;
+        assert_eq!((outcome.disrupted.len(), outcome.failures.iter().count(), payments), (0, 1, 1));
+    }
+}

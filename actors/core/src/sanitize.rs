@@ -251,6 +251,41 @@ mod tests {
     }
 
     #[test]
+    fn every_character_is_shown_as_the_specification_lists_it() {
+        let (mut shown, mut marks) = (0, 0);
+        for c in '\0'..=char::MAX {
+            let code = u32::from(c);
+            let expected = match code {
+                0x0A | 0x0D => " ".to_owned(),
+                0x00..=0x1F | 0x7F..=0x9F => format!("\\x{code:02x}"),
+                0xAD
+                | 0x61C
+                | 0x180E
+                | 0x200B..=0x200F
+                | 0x2028..=0x202E
+                | 0x2060..=0x2064
+                | 0x2066..=0x2069
+                | 0xFEFF
+                | 0xE0000..=0xE007F => format!("\\u{{{code:04x}}}"),
+                _ if is_invisible_beyond_reference(c) => format!("\\u{{{code:04x}}}"),
+                _ => c.to_string(),
+            };
+            if is_mark(c) {
+                marks += 1;
+                assert_eq!(
+                    sanitize(&c.to_string()),
+                    c.to_string(),
+                    "{code:04x} is a mark, and never escaped"
+                );
+            } else {
+                shown += usize::from(expected != c.to_string());
+                assert_eq!(sanitize(&c.to_string()), expected, "{code:04x}");
+            }
+        }
+        assert!(shown > 200 && marks > 2_000, "{shown} {marks}");
+    }
+
+    #[test]
     fn the_neighbours_of_the_escaped_ranges_stay() {
         for c in [
             '\u{200a}',

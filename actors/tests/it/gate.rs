@@ -218,6 +218,40 @@ async fn where_a_decision_comes_from_is_recorded_and_changes_nothing_else() {
 }
 
 #[tokio::test]
+async fn what_whoever_decides_sees_is_the_record_after_every_kind_of_step() {
+    let bench = Bench::new();
+    let failing = Scripted::giving(
+        "fails",
+        SideEffect::ReadOnly,
+        Err(holdpoint_actors::executor::ToolFailure::Failed("no".to_owned())),
+    );
+    let process = bench.process(&[tools(), vec![failing]].concat(), by_class()).await;
+    let session = process.begin().await;
+    let steps = [
+        call("read", "{\"n\":1}"),
+        call("wipe", "{}"),
+        call("nope", "{"),
+        call("fails", "{}"),
+        call("write", "{ \"n\" : 2 }"),
+    ];
+    for (at, proposal) in steps.into_iter().enumerate() {
+        let (step, verdict) = propose(&session, proposal).await;
+        let during = session.input().await.unwrap();
+        if matches!(verdict, Verdict::Allowed { .. }) {
+            step.execute().await.unwrap();
+        }
+        let between = session.input().await.unwrap();
+        let stored = bench.steps(&r());
+        let seen = |steps: &[std::sync::Arc<holdpoint_core::step::Step>]| {
+            steps.iter().map(|step| (**step).clone()).collect::<Vec<_>>()
+        };
+        assert_eq!((stored.len(), seen(&between.steps)), (at + 1, stored.clone()), "step {at}");
+        assert!(stored.starts_with(&seen(&during.steps)), "step {at}");
+        assert_eq!(between.run, bench.run(&r()), "step {at}");
+    }
+}
+
+#[tokio::test]
 async fn what_whoever_decides_sees_is_what_the_policy_sees_and_costs_no_reading() {
     let bench = Bench::new();
     let rules = Rules::new(|request, _| Ok(holdpoint_core::policy::default_decision(request)));

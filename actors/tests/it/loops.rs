@@ -115,13 +115,15 @@ async fn unusable_json_is_recorded_out_of_band_and_refused() {
 #[tokio::test]
 async fn decisions_that_name_no_action_are_invalid() {
     let bench = Bench::new();
-    let process = bench.process(&tools(), by_class()).await;
+    let tools = tools();
+    let process = bench.process(&tools, by_class()).await;
     let session = process.begin().await;
     for kind in ["truncated", "no_tool_call", "", "wander"] {
-        let proposal = Proposal { kind: kind.to_owned(), tool: "read".to_owned(), ..Proposal::default() };
-        assert_eq!(denied(propose(&session, proposal).await.1).kind, ObservationKind::InvalidDecision);
+        let whole = Proposal { kind: kind.to_owned(), ..call("read", "{\"n\":1}") };
+        assert_eq!(denied(propose(&session, whole).await.1).kind, ObservationKind::InvalidDecision);
     }
     assert_eq!(bench.steps(&r()).len(), 4);
+    assert_eq!(tools[0].calls(), 0, "also when a whole call stands in it");
 }
 
 #[tokio::test]

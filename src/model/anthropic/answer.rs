@@ -2,12 +2,13 @@
 //!
 //! Owns what its usage folds into. Its text and calls are read, its thinking is not: that stays in the raw answer.
 
-use holdpoint_core::model::{ToolUse, Usage};
+use holdpoint_core::model::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{ModelError, ModelResponse, PROVIDER};
 use crate::model::provider::{self, Counts, UnusableUsage, usage_count, usage_of};
+use crate::model::{Answered, Called};
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -107,24 +108,20 @@ pub(super) fn response(text: String, redact: impl Fn(&str) -> String) -> Result<
         let why = format!("{}: {}", shown(error.r#type), shown(error.message));
         return Err(provider::served(PROVIDER, usage, why));
     }
-    let (mut said, mut tool_uses) = (Vec::new(), Vec::new());
+    let (mut said, mut calls) = (Vec::new(), Vec::new());
     for part in answer.content.unwrap_or_default() {
         match part.r#type.as_deref() {
             Some("text") => said.extend(part.text.filter(|text| !text.is_empty())),
             Some("tool_use") => {
-                let name = part.name.unwrap_or_default();
-                let args = provider::arguments(PROVIDER, usage, &name, part.input.map_or("", RawValue::get))?;
-                tool_uses.push(ToolUse {
-                    id: crate::model::id_or_made_up(part.id, tool_uses.len()),
-                    name,
-                    args,
-                });
+                let args = part.input.map_or("", RawValue::get).to_owned();
+                calls.push(Called { id: part.id, name: part.name, args });
             }
             Some(_) | None => {}
         }
     }
     let stop_reason = answer.stop_reason.unwrap_or_default();
-    Ok(crate::model::response(said.join("\n"), tool_uses, stop_reason, usage, text))
+    let said = said.join("\n");
+    crate::model::response(Answered { provider: PROVIDER, text: said, calls, stop_reason, usage, raw: text })
 }
 
 #[cfg(test)]

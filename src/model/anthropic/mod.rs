@@ -33,13 +33,11 @@ mod strict;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use async_trait::async_trait;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::provider::{self, ApiKey, ConfigError, Connection, Endpoint};
-use super::{Model, ModelError, ModelRequest, ModelResponse, price_for};
+use super::{Model, ModelError, ModelRequest, ModelResponse, price_for, whether_set};
 
 pub use prices::prices;
 pub use strict::{StrictError, strict_schema};
@@ -70,15 +68,14 @@ const UNSTREAMED_TOKENS: [(&str, i64); 4] = [
     ("claude-opus-4-1-20250805", 8_192),
 ];
 
-/// What an adapter is made from. Printed, debug-printed, serialised or logged it shows no key.
+/// What an adapter is made from. Debug-printed, serialised or logged it shows no key.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
 pub struct Config {
     /// The model, by its id in the API. Required, and one of [`prices`] unless it has a name of yours.
-    #[serde(rename = "Model")]
     pub model: String,
     /// The name under which it is accounted for; empty for `anthropic:` and the model, which is how [`prices`] names it.
     /// A model with a name of yours is priced by you.
-    #[serde(rename = "Name")]
     pub name: String,
     /// The key; empty for `ANTHROPIC_API_KEY`. Over plain http it is sent to this machine alone.
     #[serde(rename = "APIKey")]
@@ -87,34 +84,21 @@ pub struct Config {
     #[serde(rename = "BaseURL")]
     pub base_url: String,
     /// How hard the model is to try, as the API names it; empty for its own choice.
-    #[serde(rename = "Effort")]
     pub effort: String,
     /// The cap on output, in tokens, of requests that have none; zero for [`DEFAULT_MAX_TOKENS`].
-    #[serde(rename = "MaxTokens")]
     pub max_tokens: i64,
     /// Has the provider hold calls to their tools' schemas, reduced to what it can: see [`strict_schema`]. The runtime
     /// holds them to the whole schema in any case.
-    #[serde(rename = "Strict")]
     pub strict: bool,
     /// The kind of a block that carries a provider's message as it was; empty for [`RAW_ASSISTANT_BLOCK`].
-    #[serde(rename = "RawAssistantBlock")]
     pub raw_assistant_block: String,
     /// A client of your own, see [`Connection::new`].
-    #[serde(
-        rename = "HTTPClient",
-        serialize_with = "super::whether_set",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "HTTPClient", serialize_with = "whether_set", skip_serializing_if = "Option::is_none")]
     pub client: Option<provider::reqwest::Client>,
 }
 
-impl fmt::Display for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-/// One Claude model. It shows no key in whatever way it is printed.
+/// One Claude model. Debug-printed it shows no key.
+#[derive(Debug)]
 pub struct Anthropic {
     name: String,
     model: String,
@@ -125,30 +109,6 @@ pub struct Anthropic {
     connection: Connection,
 }
 
-impl fmt::Debug for Anthropic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Anthropic");
-        shown.field("name", &self.name).field("connection", &self.connection).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for Anthropic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-impl Serialize for Anthropic {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// What an adapter for `model` is named when its configuration gives no name.
-pub fn name(model: &str) -> String {
-    format!("{PROVIDER}:{model}")
-}
-
 impl Anthropic {
     /// Makes an adapter. Nothing is sent yet.
     ///
@@ -156,10 +116,7 @@ impl Anthropic {
     /// When no model is named, or one without a price and without a name of yours; when there is no key, or it would leave
     /// this machine over plain http; when the cap on output is too large for an answer that is not streamed.
     pub fn new(config: Config) -> Result<Anthropic, ConfigError> {
-        if config.model.is_empty() {
-            return Err(ConfigError::NoModel { provider: PROVIDER });
-        }
-        let name = if config.name.is_empty() { name(&config.model) } else { config.name.clone() };
+        let name = super::named(PROVIDER, config.name.clone(), &config.model)?;
         if config.name.is_empty() {
             price_for(&prices(), &name)?;
         }

@@ -2,7 +2,7 @@
 //!
 //! Owns the table. Never fetches a price.
 
-use super::name;
+use super::PROVIDER;
 use crate::model::{Price, PriceTable};
 
 /// The models' prices under the names that their adapters report, per million tokens in millionths of a dollar.
@@ -28,7 +28,7 @@ pub fn prices() -> PriceTable {
     let mut table = PriceTable::default();
     for (names, input, output, cached_input) in models {
         for model in names {
-            table = table.with(name(model), Price { input, output, cached_input });
+            table = table.with(format!("{PROVIDER}:{model}"), Price { input, output, cached_input });
         }
     }
     table
@@ -56,7 +56,7 @@ mod tests {
             ("claude-haiku-4-5", 1_000_000, 5_000_000, 100_000),
         ] {
             let price = Price { input, output, cached_input: cached };
-            assert_eq!(prices.get(&name(model)), Some(&price), "{model}");
+            assert_eq!(prices.get(&format!("anthropic:{model}")), Some(&price), "{model}");
             assert_eq!(prices.get(model), None, "the id alone is not a name");
         }
     }

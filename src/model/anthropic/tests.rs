@@ -4,34 +4,13 @@ use std::time::Duration;
 
 use holdpoint_core::json::Json;
 use holdpoint_core::model::{Block, Message, Role, Usage};
-use holdpoint_core::tool::{SideEffect, ToolSpec};
 
 use super::*;
-use crate::model::fake::{Act, Fake};
+use crate::model::fake::{Act, Fake, KEY};
+use crate::model::fixtures::{json, saying, tool};
 use crate::model::{NoPrice, Price};
 
-const KEY: &str = "sk-a-key-of-the-tests";
 const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-opus-5","content":[{"type":"thinking","thinking":"consider","signature":"sig_abc"},{"type":"text","text":"Reading."},{"type":"text","text":""},{"type":"text","text":"Now."},{"type":"tool_use","id":"toolu_1","name":"read","input":{"n": 1.50, "big": 123456789012345678901234567890}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":120,"output_tokens":30,"cache_creation_input_tokens":0,"cache_read_input_tokens":20}}"#;
-
-fn json(text: &str) -> Json {
-    Json::checked(text.as_bytes()).unwrap()
-}
-
-fn tool(schema: &str) -> ToolSpec {
-    ToolSpec {
-        name: "read".to_owned(),
-        description: "Reads.".to_owned(),
-        input_schema: json(schema),
-        side_effect: SideEffect::ReadOnly,
-        timeout: Duration::from_secs(1),
-        terminal: false,
-    }
-}
-
-fn saying(text: &str) -> ModelRequest {
-    let messages = vec![Message { role: Role::User, content: vec![Block::text(text)] }];
-    ModelRequest { messages, ..ModelRequest::default() }
-}
 
 fn config(fake: &Fake) -> Config {
     let model = "claude-opus-5".to_owned();
@@ -191,16 +170,17 @@ async fn a_schema_that_strict_mode_cannot_express_is_refused_and_nothing_is_sent
 
 #[tokio::test]
 async fn a_reply_that_was_cut_off_or_refused_is_charged_and_calls_nothing() {
-    for (reason, kept) in [
-        ("end_turn", 1),
-        ("tool_use", 1),
-        ("pause_turn", 1),
-        ("max_tokens", 0),
-        ("refusal", 0),
-        ("model_context_window_exceeded", 0),
+    for (reason, input, kept) in [
+        ("end_turn", "{}", 1),
+        ("tool_use", "{}", 1),
+        ("pause_turn", "{}", 1),
+        ("max_tokens", "{}", 0),
+        ("max_tokens", r#""{\"n\":""#, 0),
+        ("refusal", "{}", 0),
+        ("model_context_window_exceeded", "{}", 0),
     ] {
         let body = format!(
-            r#"{{"content":[{{"type":"tool_use","id":"t","name":"read","input":{{}}}}],"stop_reason":"{reason}","usage":{{"input_tokens":70,"output_tokens":9}}}}"#
+            r#"{{"content":[{{"type":"tool_use","id":"t","name":"read","input":{input}}}],"stop_reason":"{reason}","usage":{{"input_tokens":70,"output_tokens":9}}}}"#
         );
         let response = answered(&body).await.unwrap();
         assert_eq!((response.stop_reason.as_str(), response.tool_uses.len()), (reason, kept));
@@ -304,20 +284,12 @@ fn a_key_is_needed_and_never_shown() {
     let config =
         Config { model: "claude-opus-5".to_owned(), base_url, api_key: KEY.into(), ..Config::default() };
     let model = Anthropic::new(config.clone()).unwrap();
-    let shown = [
-        format!("{config}"),
-        format!("{config:?}"),
-        format!("{config:#?}"),
-        serde_json::to_string(&config).unwrap(),
-        format!("{model}"),
-        format!("{model:?}"),
-        serde_json::to_string(&model).unwrap(),
-    ];
-    for text in &shown {
+    let written = serde_json::to_string(&config).unwrap();
+    for text in [&format!("{config:?}"), &format!("{config:#?}"), &format!("{model:?}"), &written] {
         assert!(text.contains("[redacted]") && !text.contains(KEY), "{text}");
     }
     let expected = r#"{"Model":"claude-opus-5","Name":"","APIKey":"[redacted]","BaseURL":"http://127.0.0.1:1","Effort":"","MaxTokens":0,"Strict":false,"RawAssistantBlock":""}"#;
-    assert_eq!(shown[3], expected);
+    assert_eq!(written, expected);
     let elsewhere = Config { base_url: "http://gateway.example".to_owned(), ..config.clone() };
     let error = Anthropic::new(elsewhere).unwrap_err();
     assert!(

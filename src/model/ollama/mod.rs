@@ -13,24 +13,23 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What a local model costs is nothing; [`free`] lists it so, which keeps free and unpriced apart.
+//! What a local model costs is nothing; [`free`](super::free) lists its name so, which keeps free and unpriced apart.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use async_trait::async_trait;
 use holdpoint_core::json::{ArrayWriter, ObjectWriter};
-use holdpoint_core::model::{Message, ModelRequest, ModelResponse, PriceTable, Role, ToolUse, Usage};
+use holdpoint_core::model::{Message, ModelRequest, ModelResponse, Role, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::provider::{
     self, ApiKey, ConfigError, Connection, Counts, Endpoint, UnusableUsage, usage_count, usage_of,
 };
-use super::{Model, ModelError};
+use super::{Answered, Called, Model, ModelError, whether_set};
 use crate::render::stop;
 
 const PROVIDER: &str = "ollama";
@@ -44,57 +43,32 @@ pub const DEFAULT_CONTEXT_TOKENS: i64 = 32_768;
 
 /// What an adapter is made from.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
 pub struct Config {
     /// The model, as the server names it. Required.
-    #[serde(rename = "Model")]
     pub model: String,
     /// The name under which it is accounted for; empty for `ollama:` and the model.
-    #[serde(rename = "Name")]
     pub name: String,
     /// The server, with or without `http://`; empty for `OLLAMA_HOST`, and then [`DEFAULT_HOST`].
-    #[serde(rename = "Host")]
     pub host: String,
     /// Leaves the model's thinking on. Off unless said: models that call tools are steadier without.
-    #[serde(rename = "Think")]
     pub think: bool,
     /// The context window in tokens; zero for [`DEFAULT_CONTEXT_TOKENS`].
     #[serde(rename = "NumCtx")]
     pub context_tokens: i64,
     /// A client of your own, see [`Connection::new`].
-    #[serde(
-        rename = "HTTPClient",
-        serialize_with = "super::whether_set",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "HTTPClient", serialize_with = "whether_set", skip_serializing_if = "Option::is_none")]
     pub client: Option<provider::reqwest::Client>,
 }
 
 /// One model on one Ollama server.
+#[derive(Debug)]
 pub struct Ollama {
     name: String,
     model: String,
     think: bool,
     context_tokens: i64,
     connection: Connection,
-}
-
-impl fmt::Debug for Ollama {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ollama")
-            .field("name", &self.name)
-            .field("connection", &self.connection)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What an adapter for `model` is named when its configuration gives no name.
-pub fn name(model: &str) -> String {
-    format!("{PROVIDER}:{model}")
-}
-
-/// Lists these models as costing nothing, under the names that they report.
-pub fn free<'a>(models: impl IntoIterator<Item = &'a Ollama>) -> PriceTable {
-    super::free(models.into_iter().map(|model| model.name.as_str()))
 }
 
 /// The address of the server that a configured host stands for: the host, else `OLLAMA_HOST`, else [`DEFAULT_HOST`], with
@@ -120,12 +94,9 @@ impl Ollama {
     /// # Errors
     /// When no model is named, or the host is not the address of a server.
     pub fn new(config: Config) -> Result<Ollama, ConfigError> {
-        if config.model.is_empty() {
-            return Err(ConfigError::NoModel { provider: PROVIDER });
-        }
+        let name = super::named(PROVIDER, config.name, &config.model)?;
         let endpoint = resolve(&config.host, std::env::var("OLLAMA_HOST").ok())?;
         let connection = Connection::new(PROVIDER, endpoint, ApiKey::default(), config.client)?;
-        let name = if config.name.is_empty() { name(&config.model) } else { config.name };
         let context_tokens =
             if config.context_tokens > 0 { config.context_tokens } else { DEFAULT_CONTEXT_TOKENS };
         Ok(Ollama { name, model: config.model, think: config.think, context_tokens, connection })
@@ -269,20 +240,20 @@ impl Model for Ollama {
             return Err(provider::served(PROVIDER, usage, why));
         }
         let said = answer.message.unwrap_or_default();
-        let mut tool_uses = Vec::new();
-        for (index, call) in said.tool_calls.unwrap_or_default().into_iter().enumerate() {
-            let name = call.function.name.unwrap_or_default();
-            let text = call.function.arguments.map_or("", RawValue::get);
-            let args = provider::arguments(PROVIDER, usage, &name, text)?;
-            tool_uses.push(ToolUse { id: super::id_or_made_up(call.id, index), name, args });
-        }
+        let called = |call: Call<'_>| Called {
+            id: call.id,
+            name: call.function.name,
+            args: call.function.arguments.map_or("", RawValue::get).to_owned(),
+        };
+        let calls: Vec<Called> = said.tool_calls.unwrap_or_default().into_iter().map(called).collect();
         let done = answer.done_reason.unwrap_or_default();
         let stop_reason = match done.as_str() {
             "length" => stop::MAX_TOKENS.to_owned(),
-            _ if !tool_uses.is_empty() => stop::TOOL_USE.to_owned(),
+            _ if !calls.is_empty() => stop::TOOL_USE.to_owned(),
             "stop" | "" => stop::END_TURN.to_owned(),
             _ => done,
         };
-        Ok(super::response(said.content.unwrap_or_default(), tool_uses, stop_reason, usage, text.clone()))
+        let said = said.content.unwrap_or_default();
+        super::response(Answered { provider: PROVIDER, text: said, calls, stop_reason, usage, raw: text })
     }
 }

@@ -1,35 +1,14 @@
 //! Tests of the Ollama adapter against a fake server that speaks its format.
 
-use std::time::Duration;
-
 use holdpoint_core::json::Json;
-use holdpoint_core::model::{Block, Message};
-use holdpoint_core::tool::{SideEffect, ToolSpec};
+use holdpoint_core::model::Block;
 
 use super::*;
 use crate::model::fake::{Act, Fake};
+use crate::model::fixtures::{json, saying, tool};
+use crate::model::free;
 
 const ANSWER: &str = r#"{"model":"qwen3","message":{"role":"assistant","content":"looking","tool_calls":[{"function":{"name":"read","arguments":{"n": 1.50, "big": 123456789012345678901234567890}}}]},"done":true,"done_reason":"stop","prompt_eval_count":31,"eval_count":7}"#;
-
-fn json(text: &str) -> Json {
-    Json::checked(text.as_bytes()).unwrap()
-}
-
-fn read_tool() -> ToolSpec {
-    ToolSpec {
-        name: "read".to_owned(),
-        description: "Reads <it>.".to_owned(),
-        input_schema: json(r#"{"type":"object","properties":{"n":{"type":"number","maximum":1e300}}}"#),
-        side_effect: SideEffect::ReadOnly,
-        timeout: Duration::from_secs(1),
-        terminal: false,
-    }
-}
-
-fn saying(text: &str) -> ModelRequest {
-    let messages = vec![Message { role: Role::User, content: vec![Block::text(text)] }];
-    ModelRequest { messages, ..ModelRequest::default() }
-}
 
 fn adapter(fake: &Fake) -> Ollama {
     Ollama::new(Config { model: "qwen3".to_owned(), host: fake.address.clone(), ..Config::default() })
@@ -61,7 +40,7 @@ async fn a_request_is_sent_in_ollamas_format() {
             },
             Message { role: Role::Assistant, content: vec![Block::tool_use("", "read", Json::trusted(" "))] },
         ],
-        tools: vec![read_tool()],
+        tools: vec![tool(r#"{"type":"object","properties":{"n":{"type":"number","maximum":1e300}}}"#)],
         max_output_tokens: 256,
     };
     adapter(&fake).generate(&request).await.unwrap();
@@ -77,7 +56,7 @@ async fn a_request_is_sent_in_ollamas_format() {
         r#"{"role":"tool","content":"done","tool_name":"read"},"#,
         r#"{"role":"tool","content":"by name","tool_name":"other"},"#,
         r#"{"role":"assistant","content":"","tool_calls":[{"function":{"name":"read","arguments":{}}}]}],"#,
-        r#""tools":[{"type":"function","function":{"name":"read","description":"Reads <it>.","parameters":{"type":"object","properties":{"n":{"type":"number","maximum":1e300}}}}}],"#,
+        r#""tools":[{"type":"function","function":{"name":"read","description":"Reads.","parameters":{"type":"object","properties":{"n":{"type":"number","maximum":1e300}}}}}],"#,
         r#""stream":false,"think":false,"options":{"temperature":0,"num_ctx":32768,"num_predict":256}}"#,
     );
     assert_eq!(asked.body, expected);
@@ -127,14 +106,16 @@ async fn every_call_is_given_and_missing_arguments_are_none() {
 #[tokio::test]
 async fn reasons_to_stop_are_told_in_one_vocabulary() {
     let call = r#","tool_calls":[{"function":{"name":"x","arguments":{}}}]"#;
+    let half = r#","tool_calls":[{"function":{"name":"x","arguments":"{\"n\":"}}]"#;
     for (done, calls, expected, kept) in [
         (r#""stop""#, "", "end_turn", 0),
         (r#""""#, "", "end_turn", 0),
         ("null", "", "end_turn", 0),
         (r#""stop""#, call, "tool_use", 1),
         (r#""length""#, "", "max_tokens", 0),
-        // Half a call may stand in a reply that was cut off.
         (r#""length""#, call, "max_tokens", 0),
+        // Half a call may stand in a reply that was cut off.
+        (r#""length""#, half, "max_tokens", 0),
         (r#""load""#, "", "load", 0),
     ] {
         let body = format!(
@@ -251,11 +232,8 @@ fn an_adapter_needs_a_model_and_names_itself() {
     let config = Config { model: "qwen3".to_owned(), host: "gpu".to_owned(), ..Config::default() };
     let plain = Ollama::new(config.clone()).unwrap();
     let named = Ollama::new(Config { name: "mine".to_owned(), ..config.clone() }).unwrap();
-    assert_eq!(
-        (plain.name(), named.name(), name("qwen3")),
-        ("ollama:qwen3", "mine", "ollama:qwen3".to_owned())
-    );
-    let prices = free([&plain, &named]);
+    assert_eq!((plain.name(), named.name()), ("ollama:qwen3", "mine"));
+    let prices = free([plain.name(), named.name()]);
     assert!(
         prices.get("mine").is_some() && prices.get("ollama:qwen3").is_some() && prices.get("x").is_none()
     );

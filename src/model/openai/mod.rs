@@ -23,18 +23,16 @@
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use async_trait::async_trait;
 use holdpoint_core::json::{ArrayWriter, ObjectWriter};
-use holdpoint_core::model::{Message, ModelRequest, ModelResponse, PriceTable, Role, ToolUse, Usage};
-use serde::{Deserialize, Serialize, Serializer};
+use holdpoint_core::model::{Message, ModelRequest, ModelResponse, Role, Usage};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::provider::{
     self, ApiKey, ConfigError, Connection, Counts, Endpoint, UnusableUsage, usage_count, usage_of,
 };
-use super::{Model, ModelError};
+use super::{Answered, Called, Model, ModelError, whether_set};
 use crate::render::stop;
 
 const PROVIDER: &str = "openai";
@@ -42,14 +40,13 @@ const PROVIDER: &str = "openai";
 /// OpenAI's own address.
 pub const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 
-/// What an adapter is made from. Printed, debug-printed, serialised or logged it shows no key.
+/// What an adapter is made from. Debug-printed, serialised or logged it shows no key.
 #[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
 pub struct Config {
     /// The model, as the server names it. Required.
-    #[serde(rename = "Model")]
     pub model: String,
     /// The name under which it is accounted for; empty for `openai:` and the model.
-    #[serde(rename = "Name")]
     pub name: String,
     /// What `/chat/completions` is appended to; empty for [`DEFAULT_BASE_URL`].
     #[serde(rename = "BaseURL")]
@@ -59,56 +56,16 @@ pub struct Config {
     #[serde(rename = "APIKey")]
     pub api_key: ApiKey,
     /// A client of your own, see [`Connection::new`].
-    #[serde(
-        rename = "HTTPClient",
-        serialize_with = "super::whether_set",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "HTTPClient", serialize_with = "whether_set", skip_serializing_if = "Option::is_none")]
     pub client: Option<provider::reqwest::Client>,
 }
 
-impl fmt::Display for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-/// One model on one endpoint. It shows no key in whatever way it is printed.
+/// One model on one endpoint. Debug-printed it shows no key.
+#[derive(Debug)]
 pub struct OpenAi {
     name: String,
     model: String,
     connection: Connection,
-}
-
-impl fmt::Debug for OpenAi {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAi")
-            .field("name", &self.name)
-            .field("connection", &self.connection)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for OpenAi {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-impl Serialize for OpenAi {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// What an adapter for `model` is named when its configuration gives no name.
-pub fn name(model: &str) -> String {
-    format!("{PROVIDER}:{model}")
-}
-
-/// Lists these models as costing nothing, under the names that they report: for servers of your own.
-pub fn free<'a>(models: impl IntoIterator<Item = &'a OpenAi>) -> PriceTable {
-    super::free(models.into_iter().map(|model| model.name.as_str()))
 }
 
 impl OpenAi {
@@ -117,16 +74,13 @@ impl OpenAi {
     /// # Errors
     /// When no model is named, the address is none, or a key would leave this machine over plain http.
     pub fn new(config: Config) -> Result<OpenAi, ConfigError> {
-        if config.model.is_empty() {
-            return Err(ConfigError::NoModel { provider: PROVIDER });
-        }
+        let name = super::named(PROVIDER, config.name, &config.model)?;
         let (base, key) = base_and_key(&config.base_url, config.api_key);
         let endpoint = Endpoint::check(PROVIDER, &base, !key.is_empty())?;
         let bearer = key.header(PROVIDER, "Bearer ")?;
         let keyless = key.is_empty();
         let connection = Connection::new(PROVIDER, endpoint, key, config.client)?;
         let connection = if keyless { connection } else { connection.with_header("authorization", bearer) };
-        let name = if config.name.is_empty() { name(&config.model) } else { config.name };
         Ok(OpenAi { name, model: config.model, connection })
     }
 
@@ -313,14 +267,14 @@ impl Model for OpenAi {
         let choice = answer.choices.unwrap_or_default().into_iter().next();
         let choice = choice.ok_or_else(|| provider::served(PROVIDER, usage, "the answer holds no choice"))?;
         let said = choice.message.unwrap_or_default();
-        let mut tool_uses = Vec::new();
-        for (index, call) in said.tool_calls.unwrap_or_default().into_iter().enumerate() {
-            let name = call.function.name.unwrap_or_default();
-            let text = call.function.arguments.unwrap_or_default();
-            let args = provider::arguments(PROVIDER, usage, &name, &text)?;
-            tool_uses.push(ToolUse { id: super::id_or_made_up(call.id, index), name, args });
-        }
-        let stop_reason = stop_reason(choice.finish_reason.unwrap_or_default(), !tool_uses.is_empty());
-        Ok(super::response(said.content.unwrap_or_default(), tool_uses, stop_reason, usage, text))
+        let called = |call: Call| Called {
+            id: call.id,
+            name: call.function.name,
+            args: call.function.arguments.unwrap_or_default(),
+        };
+        let calls: Vec<Called> = said.tool_calls.unwrap_or_default().into_iter().map(called).collect();
+        let stop_reason = stop_reason(choice.finish_reason.unwrap_or_default(), !calls.is_empty());
+        let said = said.content.unwrap_or_default();
+        super::response(Answered { provider: PROVIDER, text: said, calls, stop_reason, usage, raw: text })
     }
 }

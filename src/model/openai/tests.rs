@@ -3,23 +3,14 @@
 use std::time::Duration;
 
 use holdpoint_core::json::Json;
-use holdpoint_core::model::{Block, Message};
-use holdpoint_core::tool::{SideEffect, ToolSpec};
+use holdpoint_core::model::Block;
 
 use super::*;
-use crate::model::fake::{Act, Fake};
+use crate::model::fake::{Act, Fake, KEY};
+use crate::model::fixtures::{json, saying, tool};
+use crate::model::free;
 
-const KEY: &str = "sk-a-key-of-the-tests";
 const ANSWER: &str = r#"{"id":"c1","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"read","arguments":" {\"n\": 1.50, \"big\": 123456789012345678901234567890} "}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":31,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":5}}}"#;
-
-fn json(text: &str) -> Json {
-    Json::checked(text.as_bytes()).unwrap()
-}
-
-fn saying(text: &str) -> ModelRequest {
-    let messages = vec![Message { role: Role::User, content: vec![Block::text(text)] }];
-    ModelRequest { messages, ..ModelRequest::default() }
-}
 
 fn config(fake: &Fake) -> Config {
     Config { model: "gpt".to_owned(), base_url: format!("{}/v1/", fake.url()), ..Config::default() }
@@ -48,14 +39,7 @@ async fn a_request_is_sent_in_the_chat_completions_format() {
                 content: vec![Block::tool_result("t1", "", false), Block::text("and?")],
             },
         ],
-        tools: vec![ToolSpec {
-            name: "read".to_owned(),
-            description: "Reads.".to_owned(),
-            input_schema: json(r#"{"type":"object","properties":{"n":{"maximum":1e300}}}"#),
-            side_effect: SideEffect::ReadOnly,
-            timeout: Duration::from_secs(1),
-            terminal: false,
-        }],
+        tools: vec![tool(r#"{"type":"object","properties":{"n":{"maximum":1e300}}}"#)],
         max_output_tokens: 256,
     };
     let model = OpenAi::new(Config { api_key: KEY.into(), ..config(&fake) }).unwrap();
@@ -133,6 +117,8 @@ async fn arguments_must_be_an_object_in_a_string() {
 #[tokio::test]
 async fn reasons_to_stop_are_told_in_one_vocabulary() {
     let call = r#","tool_calls":[{"id":"a","function":{"name":"x","arguments":"{}"}}]"#;
+    // What stands in a reply that was cut off inside a call.
+    let half = r#","tool_calls":[{"id":"a","function":{"name":"x","arguments":"{\"to\": \"al"}}]"#;
     for (finish, calls, expected, kept) in [
         (r#""stop""#, "", "end_turn", 0),
         (r#""tool_calls""#, call, "tool_use", 1),
@@ -141,7 +127,9 @@ async fn reasons_to_stop_are_told_in_one_vocabulary() {
         ("null", "", "end_turn", 0),
         (r#""length""#, "", "max_tokens", 0),
         (r#""length""#, call, "max_tokens", 0),
+        (r#""length""#, half, "max_tokens", 0),
         (r#""content_filter""#, call, "refusal", 0),
+        (r#""content_filter""#, half, "refusal", 0),
         (r#""eos""#, "", "eos", 0),
     ] {
         let body = format!(
@@ -243,8 +231,8 @@ fn an_adapter_needs_a_model_and_names_itself() {
     let config = Config { model: "gpt".to_owned(), base_url, ..Config::default() };
     let plain = OpenAi::new(config.clone()).unwrap();
     let named = OpenAi::new(Config { name: "mine".to_owned(), ..config }).unwrap();
-    assert_eq!((plain.name(), named.name(), name("gpt")), ("openai:gpt", "mine", "openai:gpt".to_owned()));
-    let prices = free([&plain, &named]);
+    assert_eq!((plain.name(), named.name()), ("openai:gpt", "mine"));
+    let prices = free([plain.name(), named.name()]);
     assert!(
         prices.get("mine").is_some() && prices.get("openai:gpt").is_some() && prices.get("gpt").is_none()
     );
@@ -287,20 +275,12 @@ fn a_configuration_and_an_adapter_are_shown_without_the_key() {
     let base_url = "http://127.0.0.1:1/v1".to_owned();
     let config = Config { model: "gpt".to_owned(), base_url, api_key: KEY.into(), ..Config::default() };
     let model = OpenAi::new(config.clone()).unwrap();
-    let shown = [
-        format!("{config}"),
-        format!("{config:?}"),
-        format!("{config:#?}"),
-        serde_json::to_string(&config).unwrap(),
-        format!("{model}"),
-        format!("{model:?}"),
-        serde_json::to_string(&model).unwrap(),
-    ];
-    for text in &shown {
+    let written = serde_json::to_string(&config).unwrap();
+    for text in [&format!("{config:?}"), &format!("{config:#?}"), &format!("{model:?}"), &written] {
         assert!(text.contains("[redacted]") && !text.contains(KEY), "{text}");
     }
     let expected = r#"{"Model":"gpt","Name":"","BaseURL":"http://127.0.0.1:1/v1","APIKey":"[redacted]"}"#;
-    assert_eq!(shown[3], expected);
+    assert_eq!(written, expected);
     let client = Some(provider::clear_builder().unwrap().build().unwrap());
     let written = serde_json::to_string(&Config { client, api_key: ApiKey::default(), ..config }).unwrap();
     assert!(written.ends_with(r#""APIKey":"","HTTPClient":true}"#), "{written}");

@@ -12,9 +12,7 @@ use tokio::net::TcpListener;
 
 use super::connection::{Found, Lookup, clear_builder, own_client};
 use super::*;
-use crate::model::fake::{Act, Fake};
-
-const KEY: &str = "sk-a-key-of-the-tests";
+use crate::model::fake::{Act, Fake, KEY};
 
 fn connection(base: &str, key: &str) -> Connection {
     let endpoint = Endpoint::check("p", base, !key.is_empty()).unwrap();

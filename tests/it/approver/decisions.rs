@@ -376,7 +376,7 @@ async fn a_decision_whose_asker_hung_up_is_told_all_the_same() {
     assert_eq!(refused.status, 404);
     go_on.add_permits(1);
     while server.events(EVENT_DECISION).is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        server.told.1.notified().await;
     }
     assert_eq!(server.events(EVENT_DECISION)[0]["status"], 200);
     server.stop().await;
@@ -395,4 +395,27 @@ async fn an_approver_that_breaks_or_does_not_know_is_answered_for() {
     assert_eq!(doubt.refusal(), (500, "internal".to_owned()));
     assert!(doubt.reason().contains("not known") && !doubt.reason().contains("secret"), "{doubt:?}");
     server.stop().await;
+}
+
+#[tokio::test]
+async fn a_channel_that_dies_before_its_decision_has_used_the_signature_up_and_decided_nothing() {
+    let scene = Scene::titled("t").await;
+    let (server, begun, _never) = elsewhere(&scene).await;
+    let request = server.request("POST", &path(&scene, "/approve")).body(&body(&scene));
+    let (sent, to) = (request.clone(), server.address);
+    let asked = tokio::spawn(async move { sent.send(to).await });
+    begun.acquire().await.unwrap().forget();
+    // The signature is remembered and its approver has not decided: here the process ends.
+    asked.abort();
+    drop(server);
+
+    let restarted = Server::of(&scene).await;
+    let replayed = request.send(restarted.address).await;
+    assert_eq!(replayed.refusal(), (401, "unauthorized".to_owned()));
+    assert!(replayed.reason().contains("already used"), "{replayed:?}");
+    assert_eq!(scene.standing(), "pending WAITING_FOR_APPROVAL ");
+    let anew = restarted.request("POST", &path(&scene, "/approve")).body(&body(&scene));
+    assert_eq!(anew.send(restarted.address).await.status, 202, "the operator signs it anew");
+    assert_eq!(scene.standing(), "approved WAITING_FOR_APPROVAL ");
+    restarted.stop().await;
 }

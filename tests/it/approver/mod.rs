@@ -170,13 +170,14 @@ async fn runtime(path: &std::path::Path, title: &str, published: &Arc<Publish>) 
         .unwrap()
 }
 
-/// Keeps what it is told.
+/// Keeps what it is told, and says that there is news.
 #[derive(Default)]
-struct Told(Mutex<Vec<Event>>);
+struct Told(Mutex<Vec<Event>>, tokio::sync::Notify);
 
 impl Observer for Told {
     fn committed(&self, event: &Event) {
         self.0.lock().unwrap().push(event.clone());
+        self.1.notify_one();
     }
 }
 

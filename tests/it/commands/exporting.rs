@@ -158,3 +158,30 @@ fn a_reader_that_goes_away_ends_an_export_without_a_complaint() {
     let ended = Ran::from(following.child.wait_with_output().unwrap());
     assert_eq!((ended.status, ended.err.as_str()), (1, ""));
 }
+
+#[test]
+fn an_export_that_is_killed_within_a_page_hands_that_page_on_again_and_loses_nothing() {
+    let record = two_runs();
+    // More of a page than a pipe holds, so that it is killed as it writes its second.
+    record.tamper(
+        "WITH RECURSIVE more(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM more WHERE n < 1600)
+         INSERT INTO events (run_id, at, type, payload_json, hash)
+         SELECT 'r1', '2026-10-01T10:00:00Z', 'run.resumed', json_object('after', printf('%.300c', 'x')), ''
+         FROM more",
+    );
+    let cursor = record.folder().join("cursor");
+    let line = format!("export --jsonl --cursor {}", cursor.display());
+    let mut killed = Following::start(&record, &line);
+    let seen: Vec<i64> = (0..700).map(|_| killed.next()["seq"].as_i64().unwrap()).collect();
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    assert_eq!(seen, (1..=700).collect::<Vec<_>>());
+    assert_eq!(fs::read_to_string(&cursor).unwrap(), "500\n", "the page that was let go of");
+    let again = record.run(&line);
+    let last = i64::try_from(1_600 + record.run("events r2 --json").out.lines().count()).unwrap();
+    let rest = seqs(&again.out);
+    assert_eq!((again.status, rest[0]), (0, 501), "{}", again.err);
+    assert_eq!(rest, (501..=*rest.last().unwrap()).collect::<Vec<_>>());
+    assert!(*rest.last().unwrap() >= last);
+    assert_eq!(record.run(&line).out, "");
+}

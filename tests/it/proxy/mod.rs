@@ -196,7 +196,8 @@ async fn a_host_lists_reads_asks_and_collects() {
     let (text, failed) = host.call("bank_pay", payment.clone()).await;
     assert!(text.starts_with("PENDING_APPROVAL: ") && !failed, "{text}");
     assert_eq!(place.effects(), Vec::<Value>::new());
-    place.approve_the_only_one();
+    let asked = place.approve_the_only_one().request.unwrap();
+    assert_eq!((asked.spec.name.as_str(), asked.args.as_str()), ("bank_pay", r#"{"to":"kim","amount":10}"#));
     let (text, failed) = host.call("bank_pay", payment.clone()).await;
     assert_eq!((text.as_str(), failed), ("paid 10 to kim", false));
     let (text, failed) = host.call("bank_pay", payment).await;

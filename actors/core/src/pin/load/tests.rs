@@ -164,6 +164,19 @@ fn hints_that_were_not_sent_contradict_nothing() {
 }
 
 #[test]
+fn an_operators_value_is_no_part_of_the_spec_that_is_approved() {
+    let live = server(&[("write_file", "W", WRITE, "")]);
+    let [one, other] = ["/srv", "/home"].map(|path| {
+        let rule =
+            format!(r#"{{"write_file":{{"side_effect":"local_mutation","fixed":{{"path":"{path}"}}}}}}"#);
+        load_unchanged(&live, &rule).tools.remove(0)
+    });
+    assert_ne!(one.fixed, other.fixed);
+    assert_eq!(one.spec.recorded().hash, other.spec.recorded().hash);
+    assert!(!one.spec.input_schema.as_str().contains("path"), "{}", one.spec.input_schema);
+}
+
+#[test]
 fn a_rename_is_the_whole_name_and_an_unusable_name_is_refused() {
     let live =
         server(&[("read_file", "R", READ, ""), ("write_file", "W", WRITE, ""), ("dot.ted", "D", READ, "")]);
