@@ -1,5 +1,7 @@
 //! What the commands print: in text for people, in JSON for programs.
 
+use std::fs;
+
 use serde_json::json;
 
 use super::{HOSTILE, Plan, Ran, Record, assert_harmless, bare};
@@ -292,4 +294,30 @@ fn every_code_has_a_page_and_the_list_has_every_code() {
         assert!(page.out.starts_with(code.as_str()) && page.out.ends_with(code.page()), "{code}");
     }
     assert_eq!(Ran::of(&mut bare("explain nothing.like.it")).status, 2);
+}
+
+#[test]
+fn a_page_is_read_and_no_row_beside_it() {
+    let runs = ["r1", "r2"].map(|run| (run, "read the balance", Plan::Reads));
+    let record = Record::of(runs.into(), Limits::default());
+    record.tamper(
+        "UPDATE runs SET goal = printf('%.90000c', 'x') WHERE id = 'r1';
+         UPDATE steps SET decision_json = printf('%.90000c', 'x') WHERE run_id = 'r2' AND idx = 1;
+         UPDATE events SET payload_json = printf('%.90000c', 'x') WHERE seq = (SELECT MAX(seq) FROM events);
+         PRAGMA wal_checkpoint(TRUNCATE)",
+    );
+    // What these texts fill is cut off from them: whoever reads one finds the file malformed.
+    let mut file = fs::read(&record.path).unwrap();
+    let filled = file.chunks_exact_mut(4_096).filter(|page| page[4..4_000].iter().all(|byte| *byte == b'x'));
+    assert!(filled.map(|page| page[..4].fill(0xFF)).count() > 60);
+    fs::write(&record.path, file).unwrap();
+    for (page, all) in [
+        ("runs --limit 1", "runs"),
+        ("show r2 --limit 1", "show r2"),
+        ("events r2 --limit 3 --offset 1", "events r2"),
+    ] {
+        let ran = record.run(page);
+        assert_eq!(ran.status, 0, "{page}: {}", ran.err);
+        assert_eq!(record.run(all).code(), "store.not_a_database", "{all}");
+    }
 }
