@@ -1,7 +1,7 @@
 //! Databases of every released version, as SQL: each opens, verifies and can be decided on with this build.
 //!
-//! Owns `released/`: one file a version, the dump of what that version's demonstration left. A release adds its file; none
-//! is ever edited to make a test pass.
+//! Owns `released/`: one file a version, the dump of what that version's demonstration left, and one for each version of our
+//! own tables that a release will not have had. A release adds its file; none is ever edited to make a test pass.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
--- What the demonstration of version 0.1.0 leaves: six runs, one of them waiting without an expiry.
+-- As 0.1.0, with our own tables (holdpoint_*) at their version 1: no release had them so, and migrating them is tested with it.
 PRAGMA foreign_keys=OFF;
 BEGIN TRANSACTION;
 CREATE TABLE approvals (
