@@ -65,8 +65,6 @@ pub enum Broken {
     EpochIgnored,
     /// A run is taken over although its holder is alive.
     LiveTakenOver,
-    /// A batch is as durable as its first member needs.
-    FirstDecides,
     /// What was written is not synced a moment later.
     ReadsUnsynced,
     /// The log is copied without a sync.

@@ -135,9 +135,7 @@ impl Connected {
     }
 
     fn attempt(&mut self, jobs: &[Job], clock: &dyn Clock, savepoints: bool) -> rusqlite::Result<Done> {
-        let looked_at = if process::is(Broken::FirstDecides) { 1 } else { jobs.len() };
-        let classes = jobs.iter().take(looked_at).map(|job| job.transition().durability);
-        let class = classes.max().unwrap_or(Durability::Written);
+        let class = jobs.iter().map(|job| job.transition().durability).max().unwrap_or(Durability::Written);
         self.faults.limit(&self.conn)?;
         self.set_class(class)?;
         self.say("BEGIN IMMEDIATE")?;

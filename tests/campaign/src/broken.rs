@@ -115,12 +115,6 @@ pub(crate) fn all() -> Vec<Broken> {
         ),
         broken("LiveTakenOver", "takes over a run whose holder is alive", inside("replay"), Property::Model),
         broken(
-            "FirstDecides",
-            "commits a batch as durably as its first member needs",
-            Story::PowerCut,
-            Property::Intent,
-        ),
-        broken(
             "ReadsUnsynced",
             "never syncs what it wrote for reads",
             Story::PowerCut,
