@@ -193,13 +193,7 @@ impl Harness<'_> {
                 return End::Failed(why, false);
             }
         };
-        let living = self.go_on(&gate, &stage);
-        let ended = tokio::select! {
-            biased;
-            _ = stage.died.acquire() => None,
-            ended = living => Some(ended),
-        };
-        match ended {
+        match stage.end_of(self.go_on(&gate, &stage)).await {
             None => End::Crashed,
             Some(ended) => {
                 stage.stop().await;
@@ -414,18 +408,38 @@ impl Stage {
         if !first {
             return;
         }
+        // A policy runs on a thread of its own, so what follows a death may be seen elsewhere before this returns. Who asks
+        // for the next disruption waits for this one to be noted.
+        let mut notes = locked(&self.notes);
         match armed.victim {
             Victim::Process => {
                 tree.die();
                 servers.kill(|_| true);
-                self.died.add_permits(1);
             }
             Victim::Actor(child) => tree.kill(child),
             // Without such a server it never came about, and the contract says so.
             Victim::Connection(server) if !servers.kill(|name| name == server) => return,
             Victim::Connection(_) => {}
         }
-        locked(&self.notes).disrupted.push(armed);
+        notes.disrupted.push(armed);
+        drop(notes);
+        if self.is_dead() {
+            self.died.add_permits(1);
+        }
+    }
+
+    /// What `living` ended with; none when the process died, whatever `living` made of that before its death was complete.
+    async fn end_of(&self, living: impl Future<Output = End>) -> Option<End> {
+        let ended = tokio::select! {
+            biased;
+            _ = self.died.acquire() => return None,
+            ended = living => ended,
+        };
+        if self.is_dead() {
+            drop(self.died.acquire().await);
+            return None;
+        }
+        Some(ended)
     }
 
     /// Ends what a life that was not cut off has left.
@@ -613,4 +627,30 @@ pub(super) fn read(place: &Place, id: &RunId) -> Result<Record, String> {
         }))
     });
     read.map_err(|error| error.to_string())?.ok_or_else(|| format!("there is no run {id}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The policy's thread kills the actors; the session's thread can hear of that first.
+    #[tokio::test]
+    async fn what_a_session_makes_of_its_process_dying_is_no_end_of_its_own() {
+        let stage = Arc::new(Stage {
+            armed: None,
+            actors: OnceLock::new(),
+            dead: AtomicBool::new(false),
+            hurt: AtomicBool::new(false),
+            died: Semaphore::new(0),
+            notes: Arc::default(),
+        });
+        let dying = Arc::clone(&stage);
+        let living = async move {
+            dying.dead.store(true, Ordering::Release);
+            let completes = Arc::clone(&dying);
+            tokio::spawn(async move { completes.died.add_permits(1) });
+            End::Failed("the writer is not running".to_owned(), false)
+        };
+        assert!(stage.end_of(living).await.is_none());
+    }
 }
