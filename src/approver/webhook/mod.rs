@@ -24,6 +24,7 @@ pub mod secret;
 mod serve;
 pub mod signature;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,6 +35,7 @@ use holdpoint_actors::session::Observer;
 use holdpoint_core::event::Event;
 use holdpoint_core::ids::RunId;
 use holdpoint_core::json::ObjectWriter;
+use tokio::sync::mpsc;
 
 use super::Approver;
 use bucket::Bucket;
@@ -173,16 +175,25 @@ impl Webhook {
 
     /// The routes behind their checks, for a server of your own. Below a prefix that is stripped, requests are signed
     /// without it.
+    ///
+    /// A decision that was begun goes on when its asker hangs up. A server of your own that stops does well to let the
+    /// runtime finish what is left, or to use [`serve`](Webhook::serve), which waits for it.
     pub fn router(self) -> Router {
+        self.router_until(None)
+    }
+
+    /// The routes. `begun` is let go of when the last of what they began has ended.
+    fn router_until(self, begun: Option<mpsc::Sender<Infallible>>) -> Router {
         let bucket = Mutex::new(Bucket::full(self.options.rate, self.options.burst, self.clock.now()));
-        guard::around(routes::routes(), Arc::new(Channel { hook: self, bucket }))
+        guard::around(routes::routes(), Arc::new(Channel { hook: self, bucket, _begun: begun }))
     }
 }
 
-/// What every request needs.
+/// What every request needs. Whatever works on a request holds it.
 struct Channel {
     hook: Webhook,
     bucket: Mutex<Bucket>,
+    _begun: Option<mpsc::Sender<Infallible>>,
 }
 
 impl Channel {

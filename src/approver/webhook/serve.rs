@@ -1,7 +1,8 @@
 //! Serving the channel on a port: one request a connection, few connections, and a time for everything.
 //!
 //! Owns the limits that keep somebody without a secret from holding the port: how many connections there are, and how
-//! long each may take. Stops in order: nothing new is accepted, and what was begun is answered.
+//! long each may take. Stops in order: nothing new is accepted, what was begun is answered, and a decision whose asker hung
+//! up is waited for too.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::Webhook;
 
@@ -31,12 +32,14 @@ const STOPPING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Webhook {
-    /// Serves on a listener until `stop` resolves, then finishes what was begun, for ten seconds at most.
+    /// Serves on a listener until `stop` resolves, then finishes what was begun, also for those who hung up meanwhile, for
+    /// ten seconds at most.
     ///
     /// # Errors
     /// None that a single connection meets.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let (router, graceful) = (self.router(), GracefulShutdown::new());
+        let (begun, mut all_ended) = mpsc::channel(1);
+        let (router, graceful) = (self.router_until(Some(begun)), GracefulShutdown::new());
         let turns = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut stop = std::pin::pin!(stop);
         loop {
@@ -54,9 +57,14 @@ impl Webhook {
                 }
             }
         }
-        drop(listener);
-        if tokio::time::timeout(STOPPING, graceful.shutdown()).await.is_err() {
-            tracing::warn!("connections were cut off that did not end in time");
+        drop((listener, router));
+        let ended = async {
+            graceful.shutdown().await;
+            // Nothing is ever sent: it ends with the last that works on a request.
+            all_ended.recv().await;
+        };
+        if tokio::time::timeout(STOPPING, ended).await.is_err() {
+            tracing::warn!("what was begun did not end in time and is left alone");
         }
         Ok(())
     }

@@ -357,11 +357,9 @@ async fn a_server_that_stops_answers_what_it_began_and_accepts_nothing_more() {
     assert!(TcpStream::connect(to).await.is_err());
 }
 
-#[tokio::test]
-async fn a_decision_whose_asker_hung_up_is_told_all_the_same() {
-    let scene = Scene::titled("t").await;
-    let (server, begun, go_on) = elsewhere(&scene).await;
-    let request = server.request("POST", &path(&scene, "/reject")).body(&body(&scene));
+/// Asks for a rejection and hangs up once it was begun.
+async fn asked_and_hung_up(scene: &Scene, server: &Server, begun: &Semaphore) {
+    let request = server.request("POST", &path(scene, "/reject")).body(&body(scene));
     let mut text =
         format!("POST {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n", request.target, request.body.len());
     for (name, value) in request.headers() {
@@ -371,9 +369,34 @@ async fn a_decision_whose_asker_hung_up_is_told_all_the_same() {
     stream.write_all(format!("{text}\r\n{}", request.body).as_bytes()).await.unwrap();
     begun.acquire().await.unwrap().forget();
     drop(stream);
-    // Until the server has seen that; then the decision goes on.
+    // Until the server has seen that.
     let refused = server.request("POST", "/nowhere").send(server.address).await;
     assert_eq!(refused.status, 404);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_waits_for_a_decision_whose_asker_hung_up() {
+    let scene = Scene::titled("t").await;
+    let (server, begun, go_on) = elsewhere(&scene).await;
+    asked_and_hung_up(&scene, &server, &begun).await;
+    let (told, to) = (Arc::clone(&server.told), server.address);
+    let stopping = server.begin_to_stop();
+    while TcpStream::connect(to).await.is_ok() {}
+    // Nothing else is left that it could wait for; it has every opportunity to end too early.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+        assert!(!stopping.is_finished(), "the decision is not made yet");
+    }
+    go_on.add_permits(1);
+    stopping.await.unwrap().unwrap();
+    assert_eq!(told.0.lock().unwrap()[0].kind, EVENT_DECISION);
+}
+
+#[tokio::test]
+async fn a_decision_whose_asker_hung_up_is_told_all_the_same() {
+    let scene = Scene::titled("t").await;
+    let (server, begun, go_on) = elsewhere(&scene).await;
+    asked_and_hung_up(&scene, &server, &begun).await;
     go_on.add_permits(1);
     while server.events(EVENT_DECISION).is_empty() {
         server.told.1.notified().await;
