@@ -39,6 +39,7 @@ const TOOLS: &[&str] = &[
     "echo",
     "env",
     "slow",
+    "held",
     "silent",
     "exit",
     "close_stdout",
@@ -254,6 +255,13 @@ impl Server {
             }
             "slow" => {
                 std::thread::sleep(millis);
+                result(id, ok);
+            }
+            "held" => {
+                let until = values["until"].as_str().expect("the file that it waits for");
+                while !std::path::Path::new(until).exists() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
                 result(id, ok);
             }
             "silent" => {}

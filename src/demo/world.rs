@@ -231,6 +231,23 @@ impl Ledger {
         Ok(format!("{} to {to}", line["arguments"]["amount"]))
     }
 
+    /// Lets the server answer the payments that it holds back, until [`hold`](Ledger::hold).
+    pub(super) fn release(&self) -> Result<(), Error> {
+        write_private(&self.release_file(), b"")
+    }
+
+    /// Has the server hold payments back again.
+    pub(super) fn hold(&self) -> Result<(), Error> {
+        let path = self.release_file();
+        fs::remove_file(&path).map_err(|source| Error::File { path, source })
+    }
+
+    fn release_file(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".release");
+        name.into()
+    }
+
     /// Waits until so many payments were made.
     pub(super) async fn reaches(&self, count: usize) -> Result<(), Error> {
         until(&format!("payment {count} of {}", self.path.display()), async || {

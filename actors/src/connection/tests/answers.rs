@@ -45,10 +45,12 @@ async fn a_protocol_error_is_no_answer_and_its_text_is_escaped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_answer_fails_its_call_at_once_and_no_other() {
     let connection = Connection::ready("normal").await;
-    let other = connection.call_in_flight("slow", r#"{"ms":300}"#).await;
+    let release = Release::new();
+    let other = connection.call_in_flight("held", &release.arguments()).await;
     assert!(no_answer(connection.call("duplicate_keys", "{}").await).contains("two \"isError\" members"));
     assert!(no_answer(connection.call("bad_utf8", "{}").await).contains("UTF-8"));
     assert!(no_answer(connection.call("both", "{}").await).contains("both a result and an error"));
+    release.release();
     answered(other.await.unwrap());
     assert_eq!(connection.observe().await.restarts, 0);
     connection.close().await;
@@ -73,7 +75,7 @@ async fn second_answers_and_foreign_ids_are_counted_and_change_nothing() {
     let connection = Connection::ready("normal").await;
     assert_eq!(answered(connection.call("twice", "{}").await), r#"{"content":[]}"#);
     let timeout = Duration::from_millis(200);
-    let ending = connection.call_within("other_id", "{}", timeout).await;
+    let ending = connection.call_that_left_within("other_id", "{}", timeout).await;
     assert!(matches!(ending, CallEnding::TimedOut { .. }), "{ending:?}");
     answered(connection.call("echo", "{}").await);
     assert_eq!(connection.observe_until(|seen| seen.stray_answers >= 2).await.stray_answers, 2);
@@ -98,7 +100,7 @@ async fn a_timed_out_call_is_cancelled_behind_itself() {
     spec.command.extend(["--log".to_owned(), log.to_str().unwrap().to_owned()]);
     let connection = Connection::start(spec).await;
     connection.tools().await.unwrap();
-    let ending = connection.call_within("silent", "{}", Duration::from_millis(50)).await;
+    let ending = connection.call_that_left_within("silent", "{}", Duration::from_millis(50)).await;
     let text = "mcp: server \"fake\": tool \"silent\": timed out after 50ms".to_owned();
     assert_eq!(ending, CallEnding::TimedOut { text });
     // Calls that end at once must still leave in order.
@@ -139,23 +141,21 @@ async fn a_fence_that_passed_leaves_the_call_unsent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_run_side_by_side_up_to_the_bound_and_then_wait_for_a_place() {
     let connection = Connection::ready("normal").await;
-    let mut calls = Vec::new();
+    let (mut calls, release) = (Vec::new(), Release::new());
     for _ in 0..MAX_CALLS_IN_FLIGHT {
-        let (door, actor) = (connection.door.clone(), connection.actor.clone());
+        let (door, actor, arguments) =
+            (connection.door.clone(), connection.actor.clone(), release.arguments());
         calls.push(tokio::spawn(async move {
-            let request = CallRequest {
-                tool: "slow".to_owned(),
-                arguments: r#"{"ms":500}"#.to_owned(),
-                timeout: PATIENCE,
-                fence: None,
-            };
+            let request = CallRequest { tool: "held".to_owned(), arguments, timeout: PATIENCE, fence: None };
             door.call(&actor, request).await
         }));
     }
     connection.observe_until(|seen| seen.in_flight == MAX_CALLS_IN_FLIGHT).await;
     let hurried = connection.call_within("echo", "{}", Duration::from_millis(1)).await;
     assert!(not_sent(hurried).contains("64 calls"));
-    answered(connection.call("echo", "{}").await);
+    // It waits for a place first, and then there is one.
+    let (ending, ()) = tokio::join!(connection.call("echo", "{}"), async { release.release() });
+    answered(ending);
     for call in calls {
         answered(call.await.unwrap());
     }
@@ -167,7 +167,7 @@ async fn a_server_that_stops_reading_delays_no_timeout() {
     let connection = Connection::ready("stops_reading").await;
     let timeout = Duration::from_millis(200);
     let large = format!(r#"{{"x":"{}"}}"#, "x".repeat(1 << 20));
-    let ending = connection.call_within("echo", &large, timeout).await;
+    let ending = connection.call_that_left_within("echo", &large, timeout).await;
     assert!(matches!(ending, CallEnding::TimedOut { .. }), "{ending:?}");
     not_sent(connection.call_within("echo", "{}", timeout).await);
     connection.close().await;

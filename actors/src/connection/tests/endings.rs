@@ -141,9 +141,14 @@ async fn an_actor_killed_while_connecting_leaves_no_process() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closing_connection_lets_the_server_answer_what_it_has() {
     let connection = Connection::ready("stubborn").await;
-    let call = connection.call_in_flight("slow", r#"{"ms":300}"#).await;
+    let release = Release::new();
+    let call = connection.call_in_flight("held", &release.arguments()).await;
     let closed = connection.actor.call(Msg::Close, Some(PATIENCE));
-    let (call, closed) = tokio::join!(call, closed);
+    let released = async {
+        connection.observe_until(|seen| seen.state == ConnectionState::Closing).await;
+        release.release();
+    };
+    let (call, closed, ()) = tokio::join!(call, closed, released);
     answered(call.unwrap());
     closed.unwrap().expect("an answer to Close");
     connection.handle.await.unwrap();

@@ -115,8 +115,12 @@ async fn a_lock_that_another_connection_lets_go_of_is_waited_for() {
     let bench = Bench::start().await;
     let other = bench.other();
     other.execute_batch("BEGIN IMMEDIATE; INSERT INTO tool_specs VALUES ('h', 's')").unwrap();
+    bench.hold(true).await;
     let client = bench.client.clone();
     let sent = tokio::spawn(async move { client.apply(Lane::Intent, begun("r1", Durability::Synced)).await });
+    bench.until(|counts| counts.waiting_intents == 1).await;
+    bench.hold(false).await;
+    // The writer has it, and meets the lock.
     bench.until(|counts| counts.waiting_intents == 0).await;
     other.execute_batch("COMMIT").unwrap();
     sent.await.unwrap().unwrap();
