@@ -240,3 +240,47 @@ fn immutable_uri(path: &Path) -> PathBuf {
     uri.extend_from_slice(b"?mode=ro&immutable=1");
     PathBuf::from(std::ffi::OsString::from_vec(uri))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The connections of every kind, under the names of what opens them, and how each syncs.
+    fn of_every_kind(path: &Path) -> Vec<(&'static str, Connection, i64)> {
+        const NORMAL: i64 = 1;
+        const FULL: i64 = 2;
+        let options = Options::default();
+        vec![
+            ("writer", writer(path, &options).unwrap().0, FULL),
+            ("existing_writer", existing_writer(path).unwrap(), FULL),
+            ("existing_reader", existing_reader(path).unwrap(), FULL),
+            ("reader", reader(path).unwrap(), FULL),
+            ("side_writer", side_writer(path).unwrap(), NORMAL),
+        ]
+    }
+
+    #[test]
+    fn every_connection_distrusts_the_schema_and_those_that_write_the_record_sync_each_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        for (kind, conn, synchronous) in of_every_kind(&folder.path().join("runs.db")) {
+            let set = |config| conn.db_config(config).unwrap();
+            assert!(set(DbConfig::SQLITE_DBCONFIG_DEFENSIVE), "{kind}");
+            assert!(set(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY), "{kind}");
+            for off in [
+                DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+                DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
+                DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
+            ] {
+                assert!(!set(off), "{kind}: {off:?}");
+            }
+            let pragma =
+                |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+            assert_eq!(pragma("trusted_schema"), 0, "{kind}");
+            assert_eq!(pragma("synchronous"), synchronous, "{kind}");
+            // What the defensive mode is for: a statement that rewrites the schema itself is refused.
+            conn.pragma_update(None, "writable_schema", true).unwrap();
+            let rewritten = conn.execute("UPDATE sqlite_schema SET sql = sql", []);
+            assert!(rewritten.is_err(), "{kind}");
+        }
+    }
+}

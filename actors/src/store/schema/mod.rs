@@ -184,3 +184,39 @@ fn nothing_more(_: &Connection, _: i64, _: UnixNanos) -> rusqlite::Result<()> {
 pub(super) fn migrate_runtime_upto(conn: &Connection, upto: i64, now: UnixNanos) -> Result<(), Error> {
     apply(conn, Path::new("old.db"), &runtime::TABLES, upto, now)
 }
+
+#[cfg(test)]
+mod tests {
+    use holdpoint_core::hash::sha256_hex;
+
+    use super::*;
+
+    /// A released migration is in files out there: whoever changes its text leaves two kinds of files under one version.
+    /// What a new version needs is a new migration, and a new line here.
+    #[test]
+    fn a_released_migration_is_never_edited() {
+        let of = |tables: &Tables| -> Vec<String> {
+            std::iter::once(tables.base).chain(tables.steps.iter().copied()).map(pinned).collect()
+        };
+        assert_eq!(of(&runtime::TABLES), RUNTIME);
+        assert_eq!(of(&index::TABLES), INDEX);
+        assert_eq!(of(&own::TABLES), OWN);
+    }
+
+    /// Enough of the hash to know a text by.
+    fn pinned(text: &str) -> String {
+        sha256_hex(text.as_bytes()).chars().take(16).collect()
+    }
+
+    const RUNTIME: [&str; 7] = [
+        "abbcc629acaa0f08",
+        "e0c0fd6300abc45a",
+        "e6026d0c4d6367c4",
+        "63b1f64146148233",
+        "aa833a3c16f120f3",
+        "e9d8fa271cb14868",
+        "d628e53ad25f84b1",
+    ];
+    const INDEX: [&str; 3] = ["9a14b5e42f8a74ec", "e8d8d135ef02ad31", "c093714b7369236b"];
+    const OWN: [&str; 3] = ["8d404dc9c2114bcc", "291d8f7fc19706b6", "402f1bd34bc2ad8c"];
+}

@@ -160,14 +160,37 @@ fn a_path_with_the_characters_of_a_uri_names_that_file() {
     }
 }
 
+/// Takes from this thread, for good, what lets the root user write where a mode forbids it.
+fn be_held_by_modes() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        let mut mine = capabilities(None).unwrap();
+        mine.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+        set_capabilities(None, mine).unwrap();
+    }
+}
+
 #[test]
 fn a_file_in_a_folder_that_cannot_be_written_is_read_as_it_stands() {
     let (folder, path) = made();
+    let names = || -> Vec<_> {
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    assert_eq!(names(), ["runs.db"], "without a writer there is nothing beside it");
     chmod(folder.path(), 0o500);
-    let opened = OperatorStore::open(&path, true);
+    let read = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            be_held_by_modes();
+            let denied = fs::write(folder.path().join("more"), "").map_err(|error| error.kind());
+            assert_eq!(denied, Err(std::io::ErrorKind::PermissionDenied), "else this shows nothing");
+            OperatorStore::open(&path, true).unwrap().read(|reader| reader.head()).unwrap().seq
+        });
+        reading.join()
+    });
     chmod(folder.path(), 0o700);
-    let mut store = opened.unwrap();
-    assert_eq!(store.read(|r| r.head()).unwrap().seq, 0);
+    assert_eq!(read.unwrap(), 0);
+    assert_eq!(names(), ["runs.db"]);
 }
 
 #[tokio::test]
