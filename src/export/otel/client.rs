@@ -1,7 +1,7 @@
 //! How OTLP travels over HTTP: one client, on the exporter's runtime, whatever thread asks.
 //!
-//! Owns the bound on an answer, that no redirect is followed, and TLS by ring with the system's roots of trust. Keeps what
-//! went wrong last, because the exporter above tells only that something did. Never logs or keeps a header.
+//! Owns the bound on an answer, and that no redirect is followed. Keeps what went wrong last, because the exporter above
+//! tells only that something did. Never logs or keeps a header.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +11,7 @@ use async_trait::async_trait;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use reqwest::Client;
 use reqwest::redirect::Policy;
-use rustls::crypto::ring;
-use rustls_platform_verifier::BuilderVerifierExt as _;
+use rustls::ClientConfig;
 use tokio::runtime::Handle;
 
 /// The most bytes of an answer that are read: a collector says how much it rejected, and why.
@@ -48,13 +47,12 @@ impl fmt::Debug for Http {
 
 impl Http {
     /// A client each of whose requests ends within `timeout`.
-    pub(super) fn new(runtime: Handle, timeout: Duration, trouble: LastTrouble) -> Result<Http, String> {
-        // The provider is named here, so that nothing has to be installed for the whole process.
-        let tls = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .and_then(|tls| tls.with_platform_verifier())
-            .map_err(|error| format!("the system's roots of trust can't be used: {error}"))?
-            .with_no_client_auth();
+    pub(super) fn new(
+        runtime: Handle,
+        timeout: Duration,
+        tls: ClientConfig,
+        trouble: LastTrouble,
+    ) -> Result<Http, String> {
         let builder =
             Client::builder().tls_backend_preconfigured(tls).redirect(Policy::none()).timeout(timeout);
         let client = builder.build().map_err(|error| format!("no HTTP client can be made: {error}"))?;

@@ -26,6 +26,7 @@ mod payload;
 mod settings;
 mod spans;
 mod steps;
+mod tls;
 mod wiring;
 
 #[cfg(test)]

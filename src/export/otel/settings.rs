@@ -46,11 +46,36 @@ pub(super) struct Settings {
     pub(super) metrics: Exporter,
     pub(super) traces_timeout: Duration,
     pub(super) metrics_timeout: Duration,
+    pub(super) traces_tls: TlsFiles,
+    pub(super) metrics_tls: TlsFiles,
     /// Spans of one request.
     pub(super) batch_max: usize,
     /// How long spans may wait for others.
     pub(super) delay: Duration,
     pub(super) text_bytes_max: usize,
+}
+
+/// A file that a variable names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) variable: &'static str,
+    pub(super) path: String,
+}
+
+impl Named {
+    /// What is wrong with the file, and which variable to set right.
+    pub(super) fn refused(&self, why: &str) -> String {
+        format!("{} names {:?}, which {why}", self.variable, self.path)
+    }
+}
+
+/// The files of a signal's connections over TLS.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TlsFiles {
+    /// What a collector's certificate is checked against, in place of the system's roots of trust.
+    pub(super) roots: Option<Named>,
+    /// A certificate of our own and its key, for a collector that asks who we are.
+    pub(super) client: Option<(Named, Named)>,
 }
 
 /// A signal, and its own name in a variable's.
@@ -99,18 +124,14 @@ impl Settings {
             let may = "nothing would be sent: unset it, or don't export";
             return Err(Unsupported { name: "OTEL_SDK_DISABLED", value, may });
         }
-        for name in TRACES.tls.into_iter().chain(METRICS.tls).chain(BOTH_TLS) {
-            if let Some(value) = from.get(name) {
-                let may =
-                    "certificates of its own are not supported: SSL_CERT_FILE names a file of roots of trust";
-                return Err(Unsupported { name, value, may });
-            }
-        }
+        let (traces, metrics) = (from.exporter(TRACES)?, from.exporter(METRICS)?);
         Ok(Settings {
-            traces: from.exporter(TRACES)?,
-            metrics: from.exporter(METRICS)?,
+            traces,
+            metrics,
             traces_timeout: from.timeout(TRACES)?,
             metrics_timeout: from.timeout(METRICS)?,
+            traces_tls: from.tls(TRACES, traces)?,
+            metrics_tls: from.tls(METRICS, metrics)?,
             batch_max: from.number(&["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], 512)?.clamp(1, 65_536),
             delay: from.millis(&["OTEL_BSP_SCHEDULE_DELAY"], 5_000)?,
             text_bytes_max: from.number(
@@ -161,6 +182,30 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
 
     fn timeout(&self, signal: Signal) -> Result<Duration, Unsupported> {
         self.millis(&[signal.timeout, "OTEL_EXPORTER_OTLP_TIMEOUT"], 10_000)
+    }
+
+    fn tls(&self, signal: Signal, exporter: Exporter) -> Result<TlsFiles, Unsupported> {
+        if !matches!(exporter, Exporter::Otlp(_)) {
+            return Ok(TlsFiles::default());
+        }
+        let [roots, certificate, key] = [0, 1, 2].map(|at| {
+            self.first(&[signal.tls[at], BOTH_TLS[at]]).map(|(variable, path)| Named { variable, path })
+        });
+        let alone = |named: Named, may| Err(Unsupported { name: named.variable, value: named.path, may });
+        let client = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(certificate), None) => {
+                return alone(
+                    certificate,
+                    "it needs the key that belongs to it: set the variable of the client key",
+                );
+            }
+            (None, Some(key)) => {
+                return alone(key, "it needs its certificate: set the variable of the client certificate");
+            }
+        };
+        Ok(TlsFiles { roots, client })
     }
 
     fn millis(&self, names: &[&'static str], default: u64) -> Result<Duration, Unsupported> {
@@ -230,6 +275,8 @@ mod tests {
                 metrics: Exporter::Console,
                 traces_timeout: Duration::from_millis(500),
                 metrics_timeout: Duration::from_millis(700),
+                traces_tls: TlsFiles::default(),
+                metrics_tls: TlsFiles::default(),
                 batch_max: 7,
                 delay: Duration::from_millis(200),
                 text_bytes_max: 99,
@@ -250,7 +297,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
             ("OTEL_BSP_SCHEDULE_DELAY", "-1"),
-            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "ca.pem"),
+            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "our.pem"),
             ("OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY", "key.pem"),
             ("OTEL_SDK_DISABLED", "True"),
         ] {
@@ -259,5 +306,25 @@ mod tests {
             assert!(refused.to_string().starts_with(&format!("{name} is {value:?}, and ")), "{refused}");
         }
         assert!(of(&[("OTEL_SDK_DISABLED", "false")]).is_ok());
+    }
+
+    #[test]
+    fn each_file_of_a_signal_is_its_own_variable_s_or_the_one_for_both() {
+        let named = |variable, path: &str| Named { variable, path: path.to_owned() };
+        let settings = of(&[
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "ca.pem"),
+            ("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", "other.pem"),
+            ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "our.pem"),
+            ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "key.pem"),
+        ])
+        .unwrap();
+        let client = (
+            named("OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "our.pem"),
+            named("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "key.pem"),
+        );
+        let roots = Some(named("OTEL_EXPORTER_OTLP_CERTIFICATE", "ca.pem"));
+        assert_eq!(settings.traces_tls, TlsFiles { roots, client: Some(client) });
+        let roots = Some(named("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", "other.pem"));
+        assert_eq!(settings.metrics_tls, TlsFiles { roots, client: None });
     }
 }

@@ -18,7 +18,8 @@ use tokio::runtime::Runtime;
 
 use super::client::{Http, LastTrouble};
 use super::console::Console;
-use super::settings::{Exporter, Protocol, Settings};
+use super::settings::{Exporter, Protocol, Settings, TlsFiles};
+use super::tls::Tls;
 use super::{OtlpError, Parts, SendSpans};
 
 /// The name that spans and metrics are filed under when the environment gives none.
@@ -64,8 +65,10 @@ struct Wires<'a> {
 }
 
 impl Wires<'_> {
-    fn http(&self, signal: &'static str, timeout: Duration) -> Result<Http, OtlpError> {
-        Http::new(self.runtime.handle().clone(), timeout, self.trouble.clone())
+    fn http(&self, signal: &'static str, timeout: Duration, files: &TlsFiles) -> Result<Http, OtlpError> {
+        Tls::read(files)
+            .and_then(|tls| tls.config())
+            .and_then(|tls| Http::new(self.runtime.handle().clone(), timeout, tls, self.trouble.clone()))
             .map_err(|detail| OtlpError::Exporter { signal, detail })
     }
 
@@ -82,13 +85,13 @@ impl Wires<'_> {
                 .with_http()
                 .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
                 .with_timeout(settings.traces_timeout)
-                .with_http_client(self.http("spans", settings.traces_timeout)?)
+                .with_http_client(self.http("spans", settings.traces_timeout, &settings.traces_tls)?)
                 .build()
                 .map_err(failed)?,
             Exporter::Otlp(Protocol::Grpc) => SpanExporter::builder()
                 .with_tonic()
                 .with_timeout(settings.traces_timeout)
-                .with_tls_config(tls())
+                .with_tls_config(of_grpc("spans", &settings.traces_tls)?)
                 .build()
                 .map_err(failed)?,
         };
@@ -105,13 +108,13 @@ impl Wires<'_> {
                 .with_http()
                 .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
                 .with_timeout(settings.metrics_timeout)
-                .with_http_client(self.http("metrics", settings.metrics_timeout)?)
+                .with_http_client(self.http("metrics", settings.metrics_timeout, &settings.metrics_tls)?)
                 .build()
                 .map_err(failed)?,
             Exporter::Otlp(Protocol::Grpc) => MetricExporter::builder()
                 .with_tonic()
                 .with_timeout(settings.metrics_timeout)
-                .with_tls_config(tls())
+                .with_tls_config(of_grpc("metrics", &settings.metrics_tls)?)
                 .build()
                 .map_err(failed)?,
         };
@@ -125,9 +128,9 @@ fn reading(exporter: impl PushMetricExporter, resource: Resource) -> SdkMeterPro
     SdkMeterProvider::builder().with_reader(reader).with_resource(resource).build()
 }
 
-/// The system's roots of trust. Not used where an endpoint is plain http.
-fn tls() -> ClientTlsConfig {
-    ClientTlsConfig::new().with_native_roots()
+fn of_grpc(signal: &'static str, files: &TlsFiles) -> Result<ClientTlsConfig, OtlpError> {
+    let tls = Tls::read(files).map_err(|detail| OtlpError::Exporter { signal, detail })?;
+    Ok(tls.of_grpc())
 }
 
 fn failed(signal: &'static str) -> impl Fn(ExporterBuildError) -> OtlpError {

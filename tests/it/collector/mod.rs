@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod grpc;
+pub(crate) mod tls;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

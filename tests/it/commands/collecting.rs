@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::{HOSTILE, Plan, Ran, Record, assert_harmless};
-use crate::collector::{Grpc, Http, Received, Span, told};
+use crate::collector::{Grpc, Http, Received, Span, tls, told};
 
 fn two_runs() -> Record {
     let runs = vec![
@@ -116,6 +116,71 @@ fn spans_and_metrics_reach_a_collector_over_grpc() {
     assert_eq!(told(&resource.as_ref().unwrap().attributes)["service.name"], "desk");
     let metrics = collector.requests.next("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export");
     assert_eq!(metrics.metrics().number("holdpoint.approvals.pending", &[]), Some(1));
+}
+
+#[test]
+fn a_collector_is_trusted_by_the_certificate_that_is_named_and_knows_us_by_ours() {
+    let (record, http, grpc) = (two_runs(), Http::start(), Grpc::start());
+    let (certificate, key) = (tls::file("certificate.pem"), tls::file("key.pem"));
+    for (protocol, behind) in [("http/protobuf", http.address), ("grpc", grpc.address)] {
+        let endpoint = format!("https://localhost:{}", tls::in_front(behind).port());
+        let export = |more: &[(&str, &str)]| {
+            let plain = [
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                ("OTEL_METRICS_EXPORTER", "none"),
+            ];
+            run(&record, "", &[&plain, more].concat())
+        };
+        let trusted = ("OTEL_EXPORTER_OTLP_CERTIFICATE", certificate.as_str());
+        let named = [
+            trusted,
+            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", certificate.as_str()),
+            ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", key.as_str()),
+        ];
+        // Without one or the other nothing arrives: the system vouches for no such collector, and it wants to know us.
+        for without in [&named[1..], &[trusted]] {
+            let refused = export(without);
+            assert_eq!(
+                (refused.status, refused.code()),
+                (1, "export.collector"),
+                "{protocol}: {}",
+                refused.err
+            );
+        }
+        let exported = export(&named);
+        assert_eq!(exported.status, 0, "{protocol}: {}", exported.err);
+    }
+    assert_eq!(spans_of(&http.requests.all()).len(), 3);
+    assert_eq!(grpc.requests.all().len(), 1);
+}
+
+#[test]
+fn a_file_of_certificates_that_can_t_be_used_is_refused_by_its_variable() {
+    let record = two_runs();
+    let (certificate, key) = (tls::file("certificate.pem"), tls::file("key.pem"));
+    let missing = record.folder().join("none.pem").into_os_string().into_string().unwrap();
+    for protocol in ["http/protobuf", "grpc"] {
+        for (roots, ours, our_key, told) in [
+            (&missing, &certificate, &key, "OTEL_EXPORTER_OTLP_CERTIFICATE"),
+            (&key, &certificate, &key, "OTEL_EXPORTER_OTLP_CERTIFICATE"),
+            (&certificate, &key, &key, "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
+            (&certificate, &certificate, &certificate, "OTEL_EXPORTER_OTLP_CLIENT_KEY"),
+        ] {
+            let refused = run(
+                &record,
+                "",
+                &[
+                    ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                    ("OTEL_EXPORTER_OTLP_CERTIFICATE", roots),
+                    ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", ours),
+                    ("OTEL_EXPORTER_OTLP_CLIENT_KEY", our_key),
+                ],
+            );
+            assert_eq!((refused.status, refused.code()), (2, "export.settings"), "{}", refused.err);
+            assert!(refused.err.contains(&format!("{told} names ")), "{protocol}: {}", refused.err);
+        }
+    }
 }
 
 #[test]
