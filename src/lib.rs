@@ -87,6 +87,11 @@
 //! # let _ = policy;
 //! ```
 //!
+//! # What to depend on
+//!
+//! The crate, and `tokio` with its features `macros` and `rt-multi-thread`. Everything of the crates below that you need is
+//! re-exported here.
+//!
 //! # The rest of the way
 //!
 //! | for | see |

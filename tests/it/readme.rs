@@ -1,4 +1,5 @@
-//! The README's quick start: short, and what it says loads. That it works on the real server is a scene of `tests/ring`.
+//! The README's quick start: short, and what it says loads; that it works on the real server is a scene of `tests/ring`. Its
+//! first tool: short, and an example that is built.
 
 use holdpoint::proxy::config::Config;
 
@@ -38,4 +39,17 @@ fn the_hosts_snippet_is_json_and_names_both_files_in_full() {
     assert!(server["command"].as_str().unwrap().starts_with('/'));
     assert_eq!((&server["args"][0], &server["args"][1]), (&"proxy".into(), &"--config".into()));
     assert!(server["args"][2].as_str().unwrap().starts_with('/'));
+}
+
+#[test]
+fn the_first_tool_is_an_example_word_for_word_and_takes_less_than_thirty_lines() {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let readme = std::fs::read_to_string(format!("{folder}/README.md")).unwrap();
+    let example = std::fs::read_to_string(format!("{folder}/examples/first_tool.rs")).unwrap();
+    let (_, shown) = readme.split_once("```rust\n").unwrap();
+    let (shown, _) = shown.split_once("```").unwrap();
+    // What the tree's own lints want is not the reader's.
+    let (_, example) = example.split_once("\n\n").unwrap();
+    assert_eq!(shown, example);
+    assert!(shown.lines().count() < 30, "it has {} lines", shown.lines().count());
 }
