@@ -176,8 +176,9 @@ async fn blocking<T: Send + 'static>(
 fn shown(reader: &Reader<'_>, approval: Approval, now: UnixNanos) -> Result<Pending, ReadError> {
     // An id that a page cut names no row; what it names is shown without a reason.
     let reason = reader.approval_reason(&approval.run_id, &approval.id)?.unwrap_or_default();
+    let attempt_came_to = view::attempt_came_to(reader, &approval)?;
     let expired = approval.is_past_expiry(now);
-    Ok(Pending { approval, reason, expired })
+    Ok(Pending { approval, reason, expired, attempt_came_to })
 }
 
 fn check(decision: &Decision) -> Result<(), Error> {

@@ -19,7 +19,7 @@ use holdpoint_core::approval::Approval;
 use holdpoint_core::ids::{ApprovalHash, ApprovalId, RunId};
 use serde::{Deserialize, Serialize};
 
-use crate::view::{ApprovalView, ListedRun, bound_string};
+use crate::view::{ApprovalView, LateOutcome, ListedRun, bound_string};
 
 pub use error::Error;
 pub use local::Local;
@@ -27,7 +27,7 @@ pub use local::Local;
 /// An approval as a channel shows it.
 ///
 /// Its JSON is the approval's, with every long string of its capability, presentation and arguments cut in the middle
-/// (see [`crate::view::bound_string`]), and `reason` and `expired` beside them. The hash is that of the whole.
+/// (see [`crate::view::bound_string`]), and `reason`, `expired` and, if known, `attempt_came_to` beside them. The hash is that of the whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     /// The approval, whole or as a page cut it.
@@ -36,6 +36,8 @@ pub struct Pending {
     pub reason: String,
     /// Whether its time had run out when it was read. Nothing was written: a decision that comes now does that.
     pub expired: bool,
+    /// What the attempt whose outcome it asks about came to after all, when that became known since.
+    pub attempt_came_to: Option<LateOutcome>,
 }
 
 impl Serialize for Pending {
@@ -48,9 +50,12 @@ impl Serialize for Pending {
             reason: String,
             #[serde(skip_serializing_if = "std::ops::Not::not")]
             expired: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            attempt_came_to: Option<LateOutcome>,
         }
         let (approval, reason) = (ApprovalView::of(&self.approval), bound_string(self.reason.clone()));
-        Shown { approval, reason, expired: self.expired }.serialize(serializer)
+        let attempt_came_to = self.attempt_came_to.clone();
+        Shown { approval, reason, expired: self.expired, attempt_came_to }.serialize(serializer)
     }
 }
 

@@ -8,7 +8,7 @@ use holdpoint_core::json::Json;
 use holdpoint_core::time::UnixNanos;
 
 use super::Pending;
-use crate::view::{counted, fields, line};
+use crate::view::{careful, counted, fields, line};
 
 /// The most bytes of a name: a kind, a tool, an id.
 const NAME_BYTES_MAX: usize = 256;
@@ -57,8 +57,7 @@ impl Pending {
             lines.push(format!("decided {at} by {}", name(&approval.decided_by)));
         }
         if approval.is_interruption() {
-            let careful = "an earlier attempt may have had its effect: approving repeats the call";
-            lines.push(format!("careful {careful}"));
+            lines.push(format!("careful {}", careful(self.attempt_came_to.as_ref())));
         }
         if let Some(problem) = &approval.decode_error {
             lines.push(format!("unread  {}", sentence(problem)));
@@ -123,7 +122,12 @@ mod tests {
             note: String::new(),
             decode_error: None,
         };
-        Pending { approval, reason: "publishing is seen by everybody".to_owned(), expired: false }
+        Pending {
+            approval,
+            reason: "publishing is seen by everybody".to_owned(),
+            expired: false,
+            attempt_came_to: None,
+        }
     }
 
     #[test]

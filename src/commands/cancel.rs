@@ -1,5 +1,6 @@
 //! `holdpoint cancel`: end a run that has not ended.
 
+use clap::builder::NonEmptyStringValueParser;
 use std::path::Path;
 
 use holdpoint::view::RunSummary;
@@ -18,7 +19,7 @@ use crate::text::Ui;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The run's id
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = NonEmptyStringValueParser::new())]
     run: String,
     #[command(flatten)]
     who: Who,

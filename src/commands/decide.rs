@@ -33,7 +33,7 @@ pub(super) const NOT_COLLECTED: [&str; 2] = [
 #[derive(Debug, clap::Args)]
 pub(super) struct DecideArgs {
     /// The run's id
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = NonEmptyStringValueParser::new())]
     run: String,
     /// The approval that was read; needed when several wait, and consent enough when given
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
@@ -93,7 +93,7 @@ pub(super) fn run(
     let mut records = Records::open_to_decide(&path)?;
     let waits = records.pending_approval(&run, args.approval.as_deref().map(ApprovalId::from).as_ref())?;
     if !ui.json() {
-        waiting::write(ui.out(), &waits.approval, waits.reason.as_deref(), &path)?;
+        waiting::write(ui.out(), &waits, &path)?;
     }
     let approval = &waits.approval;
     let tool = approval.request.as_ref().map_or("-", |request| request.spec.name.as_str());

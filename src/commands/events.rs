@@ -1,5 +1,6 @@
 //! `holdpoint events`: a run's record, event by event.
 
+use clap::builder::NonEmptyStringValueParser;
 use std::path::Path;
 
 use holdpoint::trace;
@@ -15,7 +16,7 @@ use crate::text::Ui;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The run's id
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = NonEmptyStringValueParser::new())]
     run: String,
     #[command(flatten)]
     page: PageArgs<500>,

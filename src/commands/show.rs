@@ -1,9 +1,10 @@
 //! `holdpoint show`: one run, every approval that it waits for, and its steps.
 
+use clap::builder::NonEmptyStringValueParser;
 use std::io::Write;
 use std::path::Path;
 
-use holdpoint::view::{ApprovalView, Detail, RunSummary, StepSummary};
+use holdpoint::view::{ApprovalView, Detail, LateOutcome, RunSummary, StepSummary};
 use holdpoint_core::approval::Approval;
 use holdpoint_core::ids::RunId;
 use serde::Serialize;
@@ -27,7 +28,7 @@ const SUMMARY_BYTES_MAX: usize = 60;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The run's id
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_parser = NonEmptyStringValueParser::new())]
     run: String,
     #[command(flatten)]
     page: PageArgs<500>,
@@ -46,6 +47,9 @@ struct Listing {
     approvals_total: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting_approval: Option<ApprovalView>,
+    /// What the attempt that it asks about came to after all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt_came_to: Option<LateOutcome>,
     limit: u32,
     offset: u32,
 }
@@ -63,6 +67,7 @@ pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), Comma
     Ok(ui.write_json(&Listing {
         steps_truncated: page.leaves_of(&detail.steps).is_some(),
         waiting_approval: detail.waiting().map(|waiting| ApprovalView::of(&waiting.approval)),
+        attempt_came_to: detail.waiting().and_then(|waiting| waiting.attempt_came_to.clone()),
         run: detail.run,
         steps: detail.steps.rows,
         steps_total: detail.steps.total,
@@ -76,7 +81,7 @@ pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), Comma
 fn print(detail: &Detail, page: Page, database: &Path, out: &mut dyn Write) -> Result<(), CommandError> {
     header(&detail.run, out)?;
     for waits in &detail.pending.rows {
-        waiting::write(out, &waits.approval, waits.reason.as_deref(), database)?;
+        waiting::write(out, waits, database)?;
     }
     if let Some(granted) = &detail.granted {
         grant(granted, out)?;

@@ -150,6 +150,12 @@ impl Call {
             Ruling::Blocked(Blocked::Unknown { approval }) => self.blocked(approval).into(),
             Ruling::Blocked(Blocked::Cap { max }) => Answer::BlockedByCap { max }.into(),
             Ruling::Reask(unresolved) => self.reask(&asked, unresolved).await,
+            // A person cancelled it, and what comes of it is told to whoever waits for it: nobody is asked about it before.
+            Ruling::Begin(Begin { rerun: Some(attempt), .. })
+                if self.desk.executing.contains(&attempt.run_id) =>
+            {
+                Answer::InProgress.into()
+            }
             Ruling::Begin(begin) => {
                 let proposal = self.proposal(self.args.clone(), Origin::Model);
                 self.begin(asked, begin, settles, proposal).await
@@ -413,7 +419,10 @@ impl Call {
 
     /// Executes what was allowed, and answers with what was recorded.
     async fn execute(&self, session: Session, step: OpenStep) -> Next {
-        let Executed { observation, ending, run_over } = match step.execute().await {
+        let called = self.desk.executing.name(session.run_id());
+        let executed = step.execute().await;
+        drop(called);
+        let Executed { observation, ending, run_over } = match executed {
             Ok(executed) => executed,
             Err(error) => {
                 session.close().await;

@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 use super::answer::{Answer, Unavailable};
 use super::call::{Call, Told, finish_recovered};
 use super::front::{CallAnswer, Calls, HostCall, ListError};
-use super::gated::{GatePolicy, GateReconcile, Reruns};
+use super::gated::{Executing, GatePolicy, GateReconcile, Reruns};
 use super::journal::{self, Journal};
 use super::met::Met;
 use super::policy::ProxyPolicy;
@@ -79,6 +79,7 @@ pub(super) struct Desk {
     pub(super) gate: Gate,
     pub(super) tree: Tree,
     pub(super) reruns: Reruns,
+    pub(super) executing: Executing,
     pub(super) limits: Limits,
     pub(super) hold: Duration,
     pub(super) journal: Arc<dyn Journal>,
@@ -141,6 +142,7 @@ impl Desk {
             gate,
             tree,
             reruns,
+            executing: Executing::default(),
             limits: spec.limits,
             hold: spec.hold,
             journal: spec.journal,

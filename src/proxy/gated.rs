@@ -3,7 +3,7 @@
 //! Owns which attempt a request repeats: the one that the waiting step's latest approval names, else the one that the
 //! proxy named as it proposed the request. Everything else is [`ProxyPolicy`]'s.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
@@ -51,6 +51,40 @@ pub(super) struct Named {
 impl Drop for Named {
     fn drop(&mut self) {
         self.reruns.lock().remove(&self.run);
+    }
+}
+
+/// The runs whose tools this process is calling.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Executing(Arc<Mutex<HashSet<RunId>>>);
+
+impl Executing {
+    /// Counts `run` among them until the guard is dropped.
+    pub(super) fn name(&self, run: &RunId) -> Called {
+        self.lock().insert(run.clone());
+        Called { executing: self.clone(), run: run.clone() }
+    }
+
+    /// Whether `run` is one of them.
+    pub(super) fn contains(&self, run: &RunId) -> bool {
+        self.lock().contains(run)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<RunId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says that a run's tool is being called for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Called {
+    executing: Executing,
+    run: RunId,
+}
+
+impl Drop for Called {
+    fn drop(&mut self) {
+        self.executing.lock().remove(&self.run);
     }
 }
 

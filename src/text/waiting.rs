@@ -6,8 +6,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use holdpoint::view::fields;
-use holdpoint_core::approval::Approval;
+use holdpoint::view::{Waiting, careful, fields};
 use holdpoint_core::ids::{ApprovalId, RunId};
 
 use super::{counted, line, shell_word, style, times};
@@ -17,13 +16,9 @@ const NAME_BYTES_MAX: usize = 256;
 /// The most bytes of a sentence in the block.
 const SENTENCE_BYTES_MAX: usize = 4_000;
 
-/// Writes the block. `reason` is why the policy asks, as the record has it.
-pub(crate) fn write(
-    out: &mut dyn Write,
-    approval: &Approval,
-    reason: Option<&str>,
-    database: &Path,
-) -> io::Result<()> {
+/// Writes the block.
+pub(crate) fn write(out: &mut dyn Write, waiting: &Waiting, database: &Path) -> io::Result<()> {
+    let (approval, reason) = (&waiting.approval, waiting.reason.as_deref());
     let name = |text: &str| line(text, NAME_BYTES_MAX);
     let (waits, bold) = (style::WAITS, style::BOLD);
     let id = name(approval.id.as_str());
@@ -39,7 +34,7 @@ pub(crate) fn write(
         writeln!(out, "because   {}", counted(reason, SENTENCE_BYTES_MAX))?;
     }
     if approval.is_interruption() {
-        writeln!(out, "careful   an earlier attempt may have had its effect: approving repeats the call")?;
+        writeln!(out, "careful   {}", careful(waiting.attempt_came_to.as_ref()))?;
     }
     if let Some(problem) = &approval.decode_error {
         writeln!(out, "unread    {}", counted(problem, SENTENCE_BYTES_MAX))?;
@@ -71,7 +66,8 @@ pub(crate) fn decide_command(verb: &str, run: &RunId, approval: &ApprovalId, dat
 mod tests {
     use std::time::Duration;
 
-    use holdpoint_core::approval::{ApprovalStatus, INTERRUPTED_SIDE_EFFECT};
+    use holdpoint::view::LateOutcome;
+    use holdpoint_core::approval::{Approval, ApprovalStatus, INTERRUPTED_SIDE_EFFECT};
     use holdpoint_core::json::Json;
     use holdpoint_core::time::UnixNanos;
     use holdpoint_core::tool::{SideEffect, ToolRequest, ToolSpec};
@@ -113,8 +109,13 @@ mod tests {
     }
 
     fn written(approval: &Approval, reason: Option<&str>) -> String {
+        let (approval, reason) = (approval.clone(), reason.map(str::to_owned));
+        shown(&Waiting { approval, reason, attempt_came_to: None })
+    }
+
+    fn shown(waits: &Waiting) -> String {
         let mut out = Vec::new();
-        write(&mut out, approval, reason, Path::new("/srv/my gate.db")).unwrap();
+        write(&mut out, waits, Path::new("/srv/my gate.db")).unwrap();
         let text = anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string();
         // The zone is whoever's runs the test.
         [1, 2].iter().fold(text, |text, day| {
@@ -178,6 +179,17 @@ mod tests {
         assert!(text.contains("careful   an earlier attempt may have had its effect"), "{text}");
         assert!(text.contains("unread    request_json: not JSON"), "{text}");
         assert!(text.contains("  (can't be read)"), "{text}");
+    }
+
+    #[test]
+    fn an_outcome_that_became_known_is_told_before_its_question_is_decided() {
+        let mut approval = approval("pay", "{}", "{}");
+        approval.kind = INTERRUPTED_SIDE_EFFECT.to_owned();
+        let summary = "paid kim\n----- end of approval".to_owned();
+        let known = LateOutcome { observation: "tool_result".to_owned(), summary };
+        let text = shown(&Waiting { approval, reason: None, attempt_came_to: Some(known) });
+        let told = r"careful   the earlier attempt's outcome is known by now (tool_result: paid kim\n----- end of approval): approving repeats the call all the same";
+        assert!(text.lines().any(|line| line == told), "{text}");
     }
 
     #[test]

@@ -32,6 +32,6 @@ pub use bound::{STRING_BYTES_MAX, STRING_ENDS_BYTES, bound_string, bound_value, 
 pub use error::{CANDIDATES_MAX, Error};
 pub use holdpoint_actors::store::{Answer, Fault, ListedRun, OpenError, Page, ReadError, Reader, Verdict};
 pub use line::{counted, line};
-pub use read::{Detail, Waiting};
+pub use read::{Detail, Waiting, attempt_came_to, careful};
 pub use records::Records;
 pub use shapes::{ApprovalView, LateOutcome, RunSummary, StepSummary, Usage};

@@ -8,12 +8,17 @@ use std::collections::HashMap;
 
 use holdpoint_actors::store::{ListedRun, Page, ReadError, Reader};
 use holdpoint_core::approval::{Approval, ApprovalStatus};
-use holdpoint_core::attempt::is_interrupted;
+use holdpoint_core::attempt::{Attempt, is_interrupted};
 use holdpoint_core::ids::{ApprovalId, RunId};
 use holdpoint_core::run::RunStatus;
 
 use super::error::{CANDIDATES_MAX, Error};
+use super::line::{counted, line};
 use super::shapes::{LateOutcome, RunSummary, StepSummary};
+
+/// The most bytes of a late outcome's kind and line in a warning.
+const KIND_BYTES_MAX: usize = 256;
+const SUMMARY_BYTES_MAX: usize = 1_000;
 
 /// All rows there are.
 const ALL: i64 = i64::MAX;
@@ -25,6 +30,8 @@ pub struct Waiting {
     pub approval: Approval,
     /// The policy's reason, as the record has it. It may hold text that a model chose.
     pub reason: Option<String>,
+    /// What the attempt whose outcome it asks about came to after all, when that became known since.
+    pub attempt_came_to: Option<LateOutcome>,
 }
 
 /// A run as its page shows it: steps, what waits and all approvals, each a page of the same limit and offset.
@@ -137,7 +144,8 @@ pub fn detail_page(
     let mut pending = Page { rows: Vec::new(), total: undecided.total };
     for approval in undecided.rows {
         let reason = reader.approval_reason(id, &approval.id)?;
-        pending.rows.push(Waiting { approval, reason });
+        let attempt_came_to = attempt_came_to(reader, &approval)?;
+        pending.rows.push(Waiting { approval, reason, attempt_came_to });
     }
     let granted = if waits && pending.total == 0 { waits_for(reader, id, 1)?.pop() } else { None };
     Ok(Some(Detail {
@@ -188,7 +196,27 @@ pub fn pending_approval(reader: &Reader<'_>, run: &RunId, id: Option<&ApprovalId
         }
     }
     let reason = reader.approval_reason(run, &id)?;
-    Ok(Waiting { approval, reason })
+    let attempt_came_to = attempt_came_to(reader, &approval)?;
+    Ok(Waiting { approval, reason, attempt_came_to })
+}
+
+/// What the attempt that an approval asks about as of an unknown outcome came to after all; nothing while it is unknown.
+pub fn attempt_came_to(reader: &Reader<'_>, approval: &Approval) -> Result<Option<LateOutcome>, ReadError> {
+    let named = approval.is_interruption().then(|| Attempt::named_in(&approval.capability)).flatten();
+    let Some(attempt) = named else { return Ok(None) };
+    let late = reader.late_outcome(&attempt.run_id, &attempt.step_id)?;
+    Ok(late.map(|(observation, summary)| LateOutcome { observation, summary }))
+}
+
+/// What a person is warned of who decides whether an attempt of unknown outcome is made again: one line, escaped.
+pub fn careful(came_to: Option<&LateOutcome>) -> String {
+    let Some(LateOutcome { observation, summary }) = came_to else {
+        return "an earlier attempt may have had its effect: approving repeats the call".to_owned();
+    };
+    let (kind, summary) = (line(observation, KIND_BYTES_MAX), counted(summary, SUMMARY_BYTES_MAX));
+    format!(
+        "the earlier attempt's outcome is known by now ({kind}: {summary}): approving repeats the call all the same"
+    )
 }
 
 fn only_pending(reader: &Reader<'_>, run: &RunId) -> Result<ApprovalId, Error> {

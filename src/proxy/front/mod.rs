@@ -228,11 +228,14 @@ async fn write<W: AsyncWrite + Unpin>(
     output.shutdown().await
 }
 
+/// Whether the answer of a request under way is still to come.
+struct Awaited(bool);
+
 struct Host {
     calls: Arc<dyn Calls>,
     out: Out,
     running: JoinSet<()>,
-    /// The requests under way, by their ids as they were written.
+    /// The requests under way, by [`rpc::same_id`].
     cancels: Arc<Mutex<HashMap<String, watch::Sender<bool>>>>,
     units: Arc<Semaphore>,
     greeted: bool,
@@ -269,11 +272,26 @@ impl Host {
                 None
             }
             Message::Answer => None,
-            Message::Refused { id, code, why } => Some(rpc::error(id.as_deref(), code, why)),
+            Message::Refused { id, code, why } => {
+                let free = id.filter(|id| !matches!(self.under_way(id), Some(Awaited(true))));
+                Some(rpc::error(free.as_deref(), code, why))
+            }
         }
     }
 
+    /// Whether a request with this id runs, and whether its answer is still to come: a cancelled one gets none. Nothing
+    /// else is ever said under the id of one whose answer is to come, or a host would take that for the answer.
+    fn under_way(&self, id: &str) -> Option<Awaited> {
+        let cancels = lock(&self.cancels);
+        cancels.get(&rpc::same_id(id)).map(|cancel| Awaited(!*cancel.borrow()))
+    }
+
     fn request(&mut self, id: String, method: &str, params: &[u8]) -> Option<Vec<u8>> {
+        if let Some(Awaited(awaited)) = self.under_way(&id) {
+            let why =
+                format!("a request with the id {id} is under way; this one with the same id was not begun");
+            return Some(rpc::error((!awaited).then_some(&id), rpc::INVALID_REQUEST, &why));
+        }
         let refuse = |code, why| Some(rpc::error(Some(&id), code, why));
         match method {
             "initialize" if self.greeted => {
@@ -289,9 +307,6 @@ impl Host {
             "ping" => Some(rpc::result(&id, "{}")),
             "tools/list" | "tools/call" if !self.greeted => {
                 refuse(rpc::INVALID_REQUEST, "initialize the session first")
-            }
-            "tools/list" | "tools/call" if lock(&self.cancels).contains_key(&id) => {
-                refuse(rpc::INVALID_REQUEST, "a request with this id is under way")
             }
             "tools/list" => {
                 let Ok(permit) = Arc::clone(&self.units).try_acquire_many_owned(units(0)) else {
@@ -309,7 +324,7 @@ impl Host {
     fn notice(&self, method: &str, params: &[u8]) {
         if method == "notifications/cancelled"
             && let Some(id) = rpc::cancelled_id(params)
-            && let Some(cancel) = lock(&self.cancels).get(&id)
+            && let Some(cancel) = lock(&self.cancels).get(&rpc::same_id(&id))
         {
             cancel.send_replace(true);
         }
@@ -344,16 +359,14 @@ impl Host {
         R: Future<Output = Result<String, (i64, String)>> + Send + 'static,
     {
         let (cancel, cancelled) = watch::channel(false);
-        lock(&self.cancels).insert(id.clone(), cancel);
+        let same = rpc::same_id(&id);
+        lock(&self.cancels).insert(same.clone(), cancel);
         let (out, cancels) = (self.out.clone(), Arc::clone(&self.cancels));
         let cancelled = Cancelled(cancelled);
         self.running.spawn(async move {
             // A task of its own catches its panic.
             let answer = tokio::spawn(handler(cancelled.clone())).await;
-            lock(&cancels).remove(&id);
             let line = match answer {
-                // Whoever cancels a request does not wait for its answer.
-                _ if cancelled.is_cancelled() => return,
                 Ok(Ok(result)) => rpc::result(&id, &result),
                 Ok(Err((code, why))) => rpc::error(Some(&id), code, &why),
                 Err(died) => {
@@ -362,7 +375,13 @@ impl Host {
                 }
             };
             process::reach("front.answering");
-            out.send(line, permit);
+            // Under the lock: the id is free again only once its answer is on its way, so that nothing overtakes it.
+            let mut cancels = lock(&cancels);
+            cancels.remove(&same);
+            // Whoever cancels a request does not wait for its answer.
+            if !cancelled.is_cancelled() {
+                out.send(line, permit);
+            }
         });
     }
 

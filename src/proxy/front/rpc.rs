@@ -162,6 +162,12 @@ fn is_id(text: &str) -> bool {
     text.len() <= ID_BYTES_MAX && kind.is_some_and(|byte| matches!(byte, b'"' | b'-' | b'0'..=b'9'))
 }
 
+/// What two spellings of one id have in common. Numbers are compared as they are written.
+pub(super) fn same_id(id: &str) -> String {
+    // A quotation mark in front keeps the text "1" apart from the number.
+    serde_json::from_str::<String>(id).map_or_else(|_| id.to_owned(), |text| format!("\"{text}"))
+}
+
 /// A `tools/call`, with its arguments as they were written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CallParams {

@@ -8,7 +8,8 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// Answers by the tool's name: `echo` with the arguments, `panic` not at all, `hold` when it is released or cancelled.
+/// Answers by the tool's name: `echo` with the arguments, `panic` not at all, `hold` when it is released or cancelled,
+/// `stubborn` when it is released.
 #[derive(Debug, Default)]
 struct Fake {
     release: Notify,
@@ -36,6 +37,12 @@ impl Calls for Fake {
                 CallAnswer::Result(json!({"args": args}).to_string())
             }
             "panic" => panic!("on purpose"),
+            // It does not stop when it is cancelled, as a tool that executes does not.
+            "stubborn" => {
+                self.entered.notify_one();
+                self.release.notified().await;
+                CallAnswer::Result("{}".to_owned())
+            }
             "hold" => {
                 if let Some(progress) = &call.progress {
                     progress.tell(1.0, 15.0, "waiting");
@@ -211,16 +218,61 @@ async fn a_handler_that_panics_is_answered() {
 }
 
 #[tokio::test]
-async fn calls_run_side_by_side_and_an_id_is_used_once_at_a_time() {
+async fn calls_run_side_by_side() {
     let mut host = TestHost::greeted().await;
     host.call(1, "hold", "").await;
     host.calls.entered.notified().await;
-    host.call(1, "echo", "").await;
-    assert_eq!(host.receive().await["error"]["code"], -32600);
     host.call(2, "echo", "").await;
     assert_eq!(host.receive().await["id"], 2);
     host.calls.release.notify_one();
     assert_eq!(host.receive_text().await, r#"{"jsonrpc":"2.0","id":1,"result":{ "held":true}}"#);
+}
+
+#[tokio::test]
+async fn under_the_id_of_a_call_under_way_nothing_is_said_but_its_answer() {
+    let mut host = TestHost::greeted().await;
+    host.send(r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"hold"}}"#).await;
+    host.calls.entered.notified().await;
+    for second in [
+        r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"echo"}}"#,
+        r#"{"jsonrpc":"2.0","id":"\u0061","method":"tools/call","params":{"name":"echo"}}"#,
+        r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{}}"#,
+        r#"{"jsonrpc":"2.0","id":"a","method":"tools/list"}"#,
+        r#"{"jsonrpc":"2.0","id":"a","method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#,
+        r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#,
+        r#"{"jsonrpc":"2.0","id":"a","method":"resources/list"}"#,
+        r#"{"jsonrpc":"1.0","id":"a","method":"ping"}"#,
+        r#"{"jsonrpc":"2.0","id":"a"}"#,
+    ] {
+        let refused = host.ask(second).await;
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&Value::Null, &json!(-32600)), "{second}");
+    }
+    let long = "x".repeat(17 * 1024 * 1024);
+    let refused =
+        host.ask(&format!(r#"{{"jsonrpc":"2.0","id":"a","method":"ping","params":"{long}"}}"#)).await;
+    assert_eq!(refused["id"], Value::Null);
+    host.calls.release.notify_one();
+    assert_eq!(host.receive_text().await, r#"{"jsonrpc":"2.0","id":"a","result":{ "held":true}}"#);
+    let free = host.ask(r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#).await;
+    assert_eq!(
+        (&free["id"], &free["result"]),
+        (&json!("a"), &json!({})),
+        "its answer is out: the id is free"
+    );
+}
+
+#[tokio::test]
+async fn a_second_request_is_refused_by_name_once_the_first_is_cancelled() {
+    let mut host = TestHost::greeted().await;
+    host.call(1, "stubborn", "").await;
+    host.calls.entered.notified().await;
+    host.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#).await;
+    host.call(1, "echo", "").await;
+    let refused = host.receive().await;
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(1), &json!(-32600)));
+    host.calls.release.notify_one();
+    host.call(2, "echo", "").await;
+    assert_eq!(host.receive().await["id"], 2, "a cancelled call has no answer");
 }
 
 #[tokio::test]

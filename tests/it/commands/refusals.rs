@@ -50,6 +50,10 @@ fn every_argument_is_judged_before_the_database_is_opened() {
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{line}: {}", ran.err);
         assert!(!ran.err.contains("none.db"), "{line}: {}", ran.err);
     }
+    for command in ["show", "events", "approve", "reject", "cancel"] {
+        let ran = Ran::of(bare(command).arg("").env("HOLDPOINT_DB", &path));
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{command}, as with a variable that is not set");
+    }
     for line in READING.into_iter().chain(DECIDING) {
         let ran = Ran::of(bare(line).env("HOLDPOINT_DB", &path));
         assert_eq!((ran.status, ran.code()), (1, "store.missing"), "{line}");

@@ -1,12 +1,14 @@
 //! What runs, what is refused, what is repeated.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use holdpoint_actors::clock::{Mint, RandomMint};
 use holdpoint_core::policy::Outcome;
 use serde_json::Value;
 
-use super::support::Place;
+use super::support::{Place, Settings};
 use crate::proxy::front::{CallAnswer, Cancelled, HostCall};
 
 const ALLOWED: [&str; 8] = [
@@ -226,4 +228,38 @@ async fn no_call_begins_once_the_end_has_begun() {
     assert!(matches!(desk.desk.take(call).await, CallAnswer::ShuttingDown));
     desk.end().await;
     assert_eq!(place.rows(), []);
+}
+
+/// Draws one short id for the first two runs, and others after that.
+#[derive(Debug, Default)]
+struct Repeating(AtomicU64);
+
+impl Mint for Repeating {
+    fn id(&self) -> String {
+        RandomMint.id()
+    }
+
+    fn short_id(&self) -> String {
+        let drawn = self.0.fetch_add(1, Ordering::SeqCst);
+        format!("{:016x}", drawn.saturating_sub(1))
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_run_id_is_taken_is_decided_again_under_another() {
+    let place = Place::new();
+    let mint = Arc::new(Repeating::default());
+    let change = |s: &mut Settings| {
+        s.mint = Arc::clone(&mint) as Arc<dyn Mint>;
+        s.pay = Some(Outcome::Allow);
+    };
+    let desk = place.desk(change).await;
+    for to in ["kim", "lou"] {
+        let got = desk.pay(&format!(r#"{{"to":"{to}","amount":1}}"#)).await;
+        assert_eq!(got.text, format!("paid {to}"));
+    }
+    let runs: Vec<String> = place.rows().into_iter().map(|(run, _, _)| run.to_string()).collect();
+    assert_eq!(runs, ["s.0000000000000000", "s.0000000000000001"]);
+    assert_eq!(mint.0.load(Ordering::SeqCst), 3, "the second call drew twice");
+    assert_eq!(place.bank.payments(), 2);
 }

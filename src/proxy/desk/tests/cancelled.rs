@@ -6,7 +6,8 @@ use std::time::Duration;
 use holdpoint_core::attempt::{Attempt, Ended};
 use holdpoint_core::policy::Outcome;
 
-use super::support::{Place, TestDesk};
+use super::support::{Place, Settings, TestDesk};
+use crate::view::read::pending_approval;
 
 const KIM: &str = r#"{"to":"kim","amount":7,"mode":"block"}"#;
 const DECLINED: &str = r#"{"to":"kim","amount":7,"mode":"block-error"}"#;
@@ -125,4 +126,45 @@ async fn a_rejected_repeat_is_not_told_as_if_nothing_had_run() {
     assert!(got.is("REJECTED", true).contains("it may have been. Nothing further was executed"), "{got:?}");
     let status = desk.status_of(&question).await;
     assert!(status.contains("It was not executed again;"), "{status}");
+}
+
+#[tokio::test]
+async fn nobody_is_asked_about_a_cancelled_payment_while_it_still_executes() {
+    let place = Place::new();
+    let allow_at_once = |s: &mut Settings| (s.pay, s.window) = (Some(Outcome::Allow), Duration::ZERO);
+    let desk = Arc::new(place.desk(allow_at_once).await);
+    let paying = Arc::clone(&desk);
+    let paying = tokio::spawn(async move { paying.pay(KIM).await });
+    place.bank.entered.notified().await;
+    place.cancel(&place.last_run(), "stop it");
+    desk.pay(KIM).await.is("IN_PROGRESS", false);
+    assert_eq!(place.pending(), [], "the answer may still come");
+    place.bank.release.notify_one();
+    assert_eq!(paying.await.unwrap().text, "paid kim");
+    place.bank.release.notify_one();
+    assert_eq!(desk.pay(KIM).await.text, "paid kim", "the first is known, and no window speaks for it");
+    assert_eq!((place.pending().len(), place.bank.payments()), (0, 2));
+}
+
+#[tokio::test]
+async fn a_question_says_so_when_the_outcome_that_it_asks_about_became_known() {
+    let place = Place::new();
+    let allow_at_once = |s: &mut Settings| (s.pay, s.window) = (Some(Outcome::Allow), Duration::ZERO);
+    let (desk, other) = (place.desk(allow_at_once).await, place.desk(allow_at_once).await);
+    let paying = tokio::spawn(async move { desk.pay(KIM).await });
+    place.bank.entered.notified().await;
+    place.cancel(&place.last_run(), "stop it");
+    // Another process can't know whether the first one still waits for its answer.
+    other.pay(KIM).await.is("INTERRUPTED", false);
+    let question = place.question();
+    let shown = || {
+        let waiting = place.operator().read(|reader| Ok(pending_approval(reader, &question.run_id, None)));
+        waiting.unwrap().unwrap().attempt_came_to
+    };
+    assert_eq!(shown(), None);
+    place.bank.release.notify_one();
+    assert_eq!(paying.await.unwrap().text, "paid kim");
+    assert_eq!(shown().unwrap().observation, "tool_result");
+    other.pay(KIM).await.is("INTERRUPTED", false);
+    assert_eq!((place.question().id, place.bank.payments()), (question.id, 1), "it still waits for a person");
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use holdpoint_actors::clock::{Clock, HandClock, RandomMint, wall};
+use holdpoint_actors::clock::{Clock, HandClock, Mint, RandomMint, wall};
 use holdpoint_actors::executor::{Tool, ToolCall, ToolFailure, ToolOutput};
 use holdpoint_actors::recheck::{Rechecker, read};
 use holdpoint_actors::store::{Answer as Decision, OperatorStore, Options, Verdict};
@@ -115,6 +115,7 @@ pub(super) struct Settings {
     pub(super) grant_ttl: Duration,
     pub(super) pay: Option<Outcome>,
     pub(super) fixed: BTreeMap<String, Json>,
+    pub(super) mint: Arc<dyn Mint>,
 }
 
 impl Default for Settings {
@@ -127,6 +128,7 @@ impl Default for Settings {
             grant_ttl: Duration::from_secs(86_400),
             pay: None,
             fixed: BTreeMap::new(),
+            mint: Arc::new(RandomMint),
         }
     }
 }
@@ -188,7 +190,7 @@ impl Place {
             status_tool: "gate_status".to_owned(),
             lease_ttl: None,
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
-            mint: Arc::new(RandomMint),
+            mint: settings.mint,
             journal: Arc::clone(&journal) as Arc<dyn crate::proxy::journal::Journal>,
             tools,
         };
