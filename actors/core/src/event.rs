@@ -143,6 +143,18 @@ impl NewEvent {
             && event.payload == self.payload
     }
 
+    /// The event as it is stored under a number.
+    pub fn numbered(&self, seq: i64) -> Event {
+        Event {
+            seq,
+            run_id: self.run_id.clone(),
+            step_id: self.step_id.as_ref().map_or("", StepId::as_str).to_owned(),
+            at: Some(self.at),
+            kind: self.kind.as_str().to_owned(),
+            payload: self.payload.clone(),
+        }
+    }
+
     fn of_run(run: &Run, at: UnixNanos, kind: EventKind, payload: ObjectWriter) -> NewEvent {
         NewEvent { run_id: run.id.clone(), step_id: None, at, kind, payload: payload.finish() }
     }

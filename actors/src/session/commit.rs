@@ -203,7 +203,7 @@ impl Core {
         match outcome {
             Ok(applied) => {
                 self.committed(applied.stamped_at);
-                self.shared.tell(&applied.events);
+                self.shared.tell(applied.events());
                 self.read_totals().await;
                 return Ok(Some(Committed::Told));
             }
@@ -302,7 +302,7 @@ impl Core {
         let now = self.shared.clock.now();
         let transition = ledger::fail_internal(&run, guard, detail, now).map_err(|e| self.illegal(e))?;
         match self.shared.tree.store.apply(Lane::Outcome, transition).await {
-            Ok(applied) => self.shared.tell(&applied.events),
+            Ok(applied) => self.shared.tell(applied.events()),
             Err(ApplyError::Refused(refusal)) => return Err(self.refused(refusal).await),
             Err(error @ (ApplyError::NotApplied(_) | ApplyError::InDoubt)) => {
                 return Err(SessionError::Unavailable(error.to_string()).into());

@@ -9,10 +9,10 @@ use super::Shared;
 
 impl Shared {
     /// Tells the observer. What it makes of an event changes nothing here, not even by a panic.
-    pub(super) fn tell(&self, events: &[Event]) {
+    pub(super) fn tell(&self, events: impl IntoIterator<Item = Event>) {
         let Some(observer) = &self.observer else { return };
         for event in events {
-            let told = std::panic::catch_unwind(AssertUnwindSafe(|| observer.committed(event)));
+            let told = std::panic::catch_unwind(AssertUnwindSafe(|| observer.committed(&event)));
             if let Err(panic) = told {
                 let text = crate::panic_text(&*panic);
                 tracing::error!(seq = event.seq, %text, "an observer panicked");
@@ -32,7 +32,7 @@ impl Shared {
             Ok(events)
         });
         match read.await {
-            Ok(events) => self.tell(&events),
+            Ok(events) => self.tell(events),
             Err(error) => tracing::warn!(%error, "an observer was not told of events"),
         }
     }

@@ -5,9 +5,10 @@
 //! commands apply through it, so that both write the same bytes.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::time::Instant;
 
-use holdpoint_core::event::{Event, EventKind, NewEvent};
+use holdpoint_core::event::{EventKind, NewEvent};
 use holdpoint_core::ids::SpecHash;
 use holdpoint_core::step::{Step, StepStatus};
 use holdpoint_core::time::UnixNanos;
@@ -35,7 +36,8 @@ pub(super) struct Stamp {
 /// What one transition came to.
 #[derive(Debug)]
 pub(super) struct Written {
-    pub(super) events: Vec<Event>,
+    /// The numbers of its events.
+    pub(super) seqs: Range<i64>,
     pub(super) lease_expires_at: Option<UnixNanos>,
 }
 
@@ -151,14 +153,14 @@ impl Applier {
             !(process::is(Broken::EventDropped) && event.kind == EventKind::StepToolFinished)
         };
         let times = if process::is(Broken::BatchTwice) { 2 } else { 1 };
-        let events = if t.events.is_empty() {
-            Vec::new()
+        let seqs = if t.events.is_empty() {
+            Range::default()
         } else {
             let events = t.events.iter().filter(kept).flat_map(|event| std::iter::repeat_n(event, times));
             events::append(conn, self.head_mut(conn)?, events)?
         };
         self.calls.wrote(&t.run_id);
-        Ok(Written { events, lease_expires_at })
+        Ok(Written { seqs, lease_expires_at })
     }
 }
 

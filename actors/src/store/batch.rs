@@ -5,6 +5,7 @@
 //! error rolls the batch back, and it is tried once more with a savepoint for each member. Never waits for work and
 //! never looks at a queue: the thread does.
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ impl Done {
     /// What a deliberately broken build makes of a batch that was not committed.
     pub(super) fn as_if_committed(jobs: &[Job], clock: &dyn Clock) -> Done {
         let stamp = Stamp { monotonic: clock::monotonic(), wall: clock.now() };
-        let written = || Written { events: Vec::new(), lease_expires_at: Some(stamp.wall.plus(LEASE_TOLD)) };
+        let written =
+            || Written { seqs: Range::default(), lease_expires_at: Some(stamp.wall.plus(LEASE_TOLD)) };
         let results = jobs.iter().map(|_| Ok(written())).collect();
         Done { results, stamp, committed: Some(Durability::Synced), newest_seq: None }
     }
@@ -180,7 +182,7 @@ impl Connected {
             process::reach_each("committed", kinds(jobs));
         }
         self.applier.committed();
-        let newest_seq = results.iter().rev().flatten().find_map(|w| w.events.last()).map(|event| event.seq);
+        let newest_seq = results.iter().rev().flatten().find_map(|written| written.seqs.clone().next_back());
         Ok(Done { results, stamp, committed: Some(self.class), newest_seq })
     }
 

@@ -1,63 +1,72 @@
 //! The table of events: appending in the chain's order, and reading.
 
+use std::ops::Range;
+use std::sync::LazyLock;
+
 use holdpoint_core::chain::{ChainedEvent, link};
 use holdpoint_core::event::{Event, NewEvent};
 use holdpoint_core::ids::{RunId, StepId};
 use holdpoint_core::time::UnixNanos;
 use holdpoint_core::transition::Probe;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row};
 
 use super::column::Columns;
 use super::head::Head;
 use crate::faults::process::{self, Broken};
 
-/// Appends events after `head`, in order, and moves the head on to the last.
+/// Rows of one statement. A call's intent has six events, its outcome two or three; a statement is prepared for each number.
+const ROWS_MAX: usize = 8;
+
+/// The statements that insert one row, two, and so on.
+static INSERTS: LazyLock<[String; ROWS_MAX]> = LazyLock::new(|| {
+    std::array::from_fn(|more| {
+        let rows = vec!["(?, ?, ?, ?, ?, ?, ?)"; more + 1].join(", ");
+        format!("INSERT INTO events (seq, run_id, step_id, at, type, payload_json, hash) VALUES {rows}")
+    })
+});
+
+/// Appends events after `head`, in order, and moves the head on to the last; gives their numbers.
+///
+/// Several go into one statement: each statement looks up and writes the table's highest number, and costs as much again
+/// to begin and to end as a row does.
 pub(super) fn append<'e>(
     conn: &Connection,
     head: &mut Head,
     events: impl Iterator<Item = &'e NewEvent>,
-) -> rusqlite::Result<Vec<Event>> {
-    let mut insert = conn.prepare_cached(
-        "INSERT INTO events (seq, run_id, step_id, at, type, payload_json, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
-    )?;
+) -> rusqlite::Result<Range<i64>> {
+    let events: Vec<&NewEvent> = events.collect();
     // Events of one transition mostly have one time, or two.
     let mut written_at = (UnixNanos::from_nanos(0), String::new());
-    let mut appended = Vec::with_capacity(events.size_hint().0);
-    for event in events {
-        if written_at.0 != event.at || written_at.1.is_empty() {
-            written_at = (event.at, event.at.to_rfc3339());
+    let first = head.seq + 1;
+    for some in events.chunks(ROWS_MAX) {
+        let mut insert = conn.prepare_cached(&INSERTS[some.len() - 1])?;
+        let mut column = 0;
+        for event in some {
+            if written_at.0 != event.at || written_at.1.is_empty() {
+                written_at = (event.at, event.at.to_rfc3339());
+            }
+            let step_id = event.step_id.as_ref().map_or("", StepId::as_str);
+            let chained = ChainedEvent {
+                seq: head.seq + 1,
+                run_id: event.run_id.as_str(),
+                step_id,
+                at: &written_at.1,
+                kind: event.kind.as_str(),
+                payload_json: &event.payload,
+            };
+            let previous = if process::is(Broken::Unchained) { "" } else { &head.hash };
+            let hash = link(previous, &chained);
+            let texts = [chained.run_id, step_id, chained.at, chained.kind, chained.payload_json, &hash];
+            insert.raw_bind_parameter(column + 1, chained.seq)?;
+            for (text, nth) in texts.into_iter().zip(column + 2..) {
+                insert.raw_bind_parameter(nth, text)?;
+            }
+            column += 1 + texts.len();
+            *head = Head { seq: chained.seq, hash };
         }
-        let step_id = event.step_id.as_ref().map_or("", StepId::as_str);
-        let chained = ChainedEvent {
-            seq: head.seq + 1,
-            run_id: event.run_id.as_str(),
-            step_id,
-            at: &written_at.1,
-            kind: event.kind.as_str(),
-            payload_json: &event.payload,
-        };
-        let previous = if process::is(Broken::Unchained) { "" } else { &head.hash };
-        let hash = link(previous, &chained);
-        insert.execute(params![
-            chained.seq,
-            chained.run_id,
-            chained.step_id,
-            chained.at,
-            chained.kind,
-            chained.payload_json,
-            hash
-        ])?;
-        *head = Head { seq: chained.seq, hash };
-        appended.push(Event {
-            seq: head.seq,
-            run_id: event.run_id.clone(),
-            step_id: step_id.to_owned(),
-            at: Some(event.at),
-            kind: event.kind.as_str().to_owned(),
-            payload: event.payload.clone(),
-        });
+        insert.raw_execute()?;
     }
-    Ok(appended)
+    Ok(first..head.seq + 1)
 }
 
 /// The events of a run, in order.

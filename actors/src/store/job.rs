@@ -5,6 +5,7 @@
 //! waits. A job that is dropped before it was started was not applied, and says so; one that was started and is dropped
 //! says nothing, and its sender is in doubt.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
@@ -27,14 +28,23 @@ pub enum Lane {
 /// A committed transition.
 #[derive(Debug, Clone)]
 pub struct Applied {
-    /// Its events, numbered.
-    pub events: Vec<Event>,
+    /// What was committed.
+    pub(super) transition: Arc<Transition>,
+    /// The numbers of its events.
+    pub seqs: Range<i64>,
     /// When the lease that it took ends, by the wall clock.
     pub lease_expires_at: Option<UnixNanos>,
     /// The moment that the lease is counted from, by the monotonic clock.
     pub stamped_at: Instant,
     /// How durable it is by now: a neighbour in its batch may have made it more so than it asked.
     pub durability: Durability,
+}
+
+impl Applied {
+    /// Its events, numbered. They are made here, for whoever wants them, and not by the writer, for whom everybody waits.
+    pub fn events(&self) -> impl Iterator<Item = Event> {
+        self.transition.events.iter().zip(self.seqs.clone()).map(|(event, seq)| event.numbered(seq))
+    }
 }
 
 /// What became of a transition that was not applied, or may not have been.
@@ -151,6 +161,11 @@ impl Job {
 
     pub(super) fn transition(&self) -> &Transition {
         &self.transition
+    }
+
+    /// The transition, for whoever outlives the job.
+    pub(super) fn shared(&self) -> Arc<Transition> {
+        Arc::clone(&self.transition)
     }
 
     pub(super) fn lane(&self) -> Lane {

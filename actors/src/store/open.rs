@@ -23,7 +23,7 @@ pub const BUSY: Duration = Duration::from_secs(5);
 const SQLITE_OLDEST: i32 = 3_051_003;
 /// Between two tries of the switch to a write-ahead log, which SQLite can refuse without waiting.
 const WAL_PAUSE: Duration = Duration::from_millis(5);
-/// Distinct statements that a connection keeps prepared; the store has about sixty.
+/// Distinct statements that a connection keeps prepared; the store has about seventy.
 const STATEMENTS: usize = 96;
 
 /// Why a database was not opened. Each says in one sentence what to do.

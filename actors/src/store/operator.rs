@@ -237,11 +237,11 @@ impl OperatorStore {
             Fault::Locked | Fault::Full | Fault::ReadOnly | Fault::Statement => not_recorded(error),
         })?;
         process::reach("decide.committed");
+        let numbered = transition.events.iter().zip(written.seqs).map(|(event, seq)| event.numbered(seq));
+        let events = numbered.collect();
         match expired {
-            None => Ok(written.events),
-            Some((approval, at)) => {
-                Err(DecideError::Expired { approval, at: Some(at), events: written.events })
-            }
+            None => Ok(events),
+            Some((approval, at)) => Err(DecideError::Expired { approval, at: Some(at), events }),
         }
     }
 }

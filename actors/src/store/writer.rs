@@ -316,8 +316,10 @@ impl Writer {
         let stamped_at = done.stamp.monotonic;
         let answer_all = move || {
             for (job, result) in jobs.into_iter().zip(done.results) {
+                let transition = job.shared();
                 job.answer(result.map(|written| Applied {
-                    events: written.events,
+                    transition,
+                    seqs: written.seqs,
                     lease_expires_at: written.lease_expires_at,
                     stamped_at,
                     durability,

@@ -225,7 +225,7 @@ impl Attempt {
         for _ in 0..OUTCOME_TRIES {
             match shared.tree.store.apply(lane, transition.clone()).await {
                 Ok(applied) => {
-                    shared.tell(&applied.events);
+                    shared.tell(applied.events());
                     return Ok(Committed::Told);
                 }
                 Err(ApplyError::Refused(refusal)) => return Err(self.refused(&refusal)),

@@ -38,7 +38,7 @@ async fn everything_that_waits_shares_one_commit() {
     let bench = Bench::start().await;
     let all = (0..100).map(|i| begun(&format!("r{i}"), Durability::Synced));
     let results = together(&bench, intents(all)).await;
-    let seqs: Vec<i64> = results.into_iter().flat_map(|r| r.unwrap().events).map(|e| e.seq).collect();
+    let seqs: Vec<i64> = results.into_iter().flat_map(|r| r.unwrap().seqs).collect();
     assert_eq!(seqs, (1..=200).collect::<Vec<i64>>());
     let counts = bench.counts().await;
     assert_eq!((counts.applied, counts.synced_commits, counts.written_commits), (100, 1, 0));
@@ -198,7 +198,7 @@ async fn outcomes_are_taken_before_intents() {
         vec![(Lane::Intent, begun("r2", Durability::Synced)), (Lane::Outcome, call.take(Durability::Synced))],
     )
     .await;
-    let first = |i: usize| results[i].as_ref().unwrap().events[0].seq;
+    let first = |i: usize| results[i].as_ref().unwrap().seqs.start;
     assert_eq!((first(1), first(0)), (7, 9));
 }
 
@@ -252,7 +252,7 @@ async fn a_lease_is_stamped_by_the_writer_s_clock() {
     let lease = bench.client.read(|r| r.lease(&RunId::from("r1"))).await.unwrap().unwrap();
     assert_eq!((lease.owner.as_str(), lease.expires_at), ("me", at(40)));
     let released = bench.outcome(release(RunId::from("r1"), LeaseOwner::from("me"))).await;
-    assert_eq!((released.lease_expires_at, released.events.len()), (None, 0));
+    assert_eq!((released.lease_expires_at, released.seqs.count()), (None, 0));
     assert_eq!(bench.client.read(|r| r.lease(&RunId::from("r1"))).await.unwrap(), None);
 }
 

@@ -4,10 +4,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use rusqlite::StatementStatus;
 use tempfile::TempDir;
 
 use super::support::*;
-use crate::store::{Arguments, FileError, Insecurity, OpenError, OperatorStore};
+use crate::store::{Arguments, FileError, Insecurity, OpenError, OperatorStore, Options};
 
 fn made() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -217,4 +218,28 @@ fn a_reader_knows_when_its_path_leads_elsewhere() {
     assert!(!store.is_still_there());
     make(&path);
     assert!(!store.is_still_there(), "another file in its place is another record");
+}
+
+/// SQLite's planner looks at what is bound, unless it is told not to: then each look at a request's past calls parsed and
+/// planned its statement anew, which cost several times as much.
+#[test]
+fn a_kept_statement_is_planned_once_whatever_is_bound() {
+    use crate::store::open;
+
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, path) = open::writer(&folder.path().join("runs.db"), &Options::default()).unwrap();
+    let others = [
+        open::existing_writer(&path).unwrap(),
+        open::existing_reader(&path).unwrap(),
+        open::reader(&path).unwrap(),
+        open::side_writer(&path).unwrap(),
+    ];
+    for conn in others.iter().chain([&writer]) {
+        let sql = "SELECT id FROM proxy_calls WHERE session = ? AND request_key = ? AND open = 0";
+        let mut statement = conn.prepare(sql).unwrap();
+        for key in ["first", "second", "third"] {
+            assert!(!statement.exists(("session", key)).unwrap());
+        }
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
 }

@@ -154,7 +154,7 @@ async fn the_chain_goes_on_over_what_another_connection_appended() {
     let events = bench.operator().decide(&answer, at(5)).unwrap();
     assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [7]);
     let applied = bench.intent(begun("r2", Durability::Synced)).await;
-    assert_eq!(applied.events.iter().map(|event| event.seq).collect::<Vec<_>>(), [8, 9]);
+    assert_eq!(applied.events().map(|event| event.seq).collect::<Vec<_>>(), [8, 9]);
     let report = bench.client.read(|reader| reader.verify(0, 0)).await.unwrap();
     assert_eq!((report.checked, report.broken), (9, None));
 }
@@ -165,7 +165,7 @@ async fn the_number_of_a_deleted_event_is_never_given_again() {
     bench.intent(begun("r1", Durability::Synced)).await;
     bench.other().execute("DELETE FROM events WHERE seq = 2", []).unwrap();
     let applied = bench.intent(begun("r2", Durability::Synced)).await;
-    assert_eq!(applied.events[0].seq, 3);
+    assert_eq!(applied.events().next().unwrap().seq, 3);
     let report = bench.client.read(|reader| reader.verify(0, 0)).await.unwrap();
     assert_eq!(report.broken.unwrap().seq, 3);
 }
