@@ -75,6 +75,10 @@ pub enum Broken {
     NothingRecovered,
     /// A grant is used whatever it has become.
     BentTaken,
+    /// A run is taken over as it was read, whoever held it meanwhile.
+    SeenIgnored,
+    /// The proxy's index says of every attempt that its outcome is known.
+    SettledAsKnown,
 }
 
 #[cfg(all(feature = "faults", debug_assertions))]

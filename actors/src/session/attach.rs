@@ -256,6 +256,7 @@ impl Core {
             });
         }
         let now = self.shared.clock.now();
+        process::reach("recover.read");
         self.ledger.take_over(lease, gone, now).map_err(|e| self.illegal(e))?;
         Ok(now)
     }

@@ -170,7 +170,9 @@ impl Guarded<'_> {
                 Err(leased(lease))
             }
             // Nobody holds it, and somebody did meanwhile: what was read no longer says what was interrupted.
-            other if other.as_ref() != seen => Err(Refusal::Stale.into()),
+            other if other.as_ref() != seen && !process::is(Broken::SeenIgnored) => {
+                Err(Refusal::Stale.into())
+            }
             Some(_) | None => Ok(()),
         }
     }

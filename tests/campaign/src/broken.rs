@@ -2,7 +2,7 @@
 //!
 //! A broken build that nothing notices is a failure of the checker. The good build goes through the same stories.
 
-use crate::cases::Story;
+use crate::cases::{IMAGES, Story};
 use crate::checker::Property;
 use crate::inside::Layer;
 
@@ -52,7 +52,7 @@ pub(crate) fn all() -> Vec<Broken> {
             Story::ServerDies("exit"),
             Property::Explained,
         ),
-        broken("SyncOff", "syncs no commit", Story::PowerCut, Property::Acknowledged),
+        broken("SyncOff", "syncs no commit", Story::PowerCut(IMAGES), Property::Acknowledged),
         broken("Unchained", "hashes events as if nothing came before", Story::Calm, Property::Chain),
         broken("EventDropped", "leaves an event out", Story::Calm, Property::Tables),
         broken("RowDropped", "leaves a step's row behind", Story::Calm, Property::Tables),
@@ -117,10 +117,15 @@ pub(crate) fn all() -> Vec<Broken> {
         broken(
             "ReadsUnsynced",
             "never syncs what it wrote for reads",
-            Story::PowerCut,
+            Story::PowerCut(IMAGES),
             Property::Acknowledged,
         ),
-        broken("CheckpointUnsynced", "copies the log without a sync", Story::PowerCut, Property::Whole),
+        broken(
+            "CheckpointUnsynced",
+            "copies the log without a sync",
+            Story::PowerCut(IMAGES),
+            Property::Whole,
+        ),
         broken("BlindRetry", "sends again what was not answered in time", Story::LateAnswer, Property::Once),
         broken("LeaseNotRenewed", "renews no lease", Story::LongerThanItsLease, Property::Explained),
         broken("NothingRecovered", "leaves what others left to itself", Story::Held("after"), Property::Left),
@@ -129,6 +134,18 @@ pub(crate) fn all() -> Vec<Broken> {
             "uses a grant whatever has become of it",
             Story::Bent("request_json"),
             Property::Allowed,
+        ),
+        broken(
+            "SeenIgnored",
+            "takes a run over as it was read, whoever held it meanwhile",
+            Story::TakenOverMeanwhile,
+            Property::Course,
+        ),
+        broken(
+            "SettledAsKnown",
+            "settles every attempt in its index as one whose outcome is known",
+            Story::Refused,
+            Property::Tables,
         ),
         broken("GrantTwice", "uses a grant twice", Story::Held("after"), Property::Tables),
     ]

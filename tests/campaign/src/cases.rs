@@ -12,7 +12,7 @@ use crate::failing::KINDS;
 use crate::host::{End, Heard, Host, PATIENCE};
 use crate::inside::{self, Layer};
 use crate::older::{AGES, Age};
-use crate::world::{Call, Programs, Settled, World};
+use crate::world::{Call, LEASE, Programs, Settled, World};
 
 /// How long a death may take that nothing in the workload brings about, but time: the flush, the idle checkpoint.
 const BY_ITSELF: Duration = Duration::from_secs(5);
@@ -31,8 +31,8 @@ const BETWEEN_READS: Duration = Duration::from_millis(50);
 /// Outages of one world, one after another.
 const OUTAGES: u64 = 2;
 
-/// Images of one recording.
-const IMAGES: usize = 300;
+/// Images of one recording, where that is not the layer itself.
+pub(crate) const IMAGES: usize = 300;
 
 /// Which syncs the calls of a failing world make, roughly: those of the start come first.
 const SYNCS_OF_CALLS: std::ops::RangeInclusive<u32> = 7..=13;
@@ -63,10 +63,10 @@ pub(crate) enum Story {
     ServerDies(&'static str),
     /// A proxy is stopped after its intent until its lease is over and somebody else has taken over, and goes on.
     StoppedPastItsLease,
-    /// The power is cut at many moments of what a proxy and an operator wrote.
-    PowerCut,
-    /// A write, sync or truncation of the first proxy fails: `<operation>:<how>:<which>`.
-    Failing(String),
+    /// The power is cut at so many moments of what a proxy and an operator wrote.
+    PowerCut(usize),
+    /// A write, sync or truncation of the first proxy, or of the first service, fails: `<operation>:<how>:<which>`.
+    Failing { which: String, embedded: bool },
     /// One sync of the first proxy fails, of those of its calls, in a world for each until something is noticed.
     FailingSyncs,
     /// A rule forbids what was approved, before it is collected.
@@ -83,6 +83,25 @@ pub(crate) enum Story {
     LongerThanItsLease,
     /// A server answers after its time.
     LateAnswer,
+    /// An operator cancels a payment that is held in its server.
+    Cancelled,
+    /// A rule forbids the payment from the beginning.
+    Denied,
+    /// The server's tools are others than were pinned.
+    Drifted,
+    /// Another question would be one too many.
+    TooMany,
+    /// A person answers an hour too late.
+    AnsweredTooLate,
+    /// This column of a question is changed behind the gate's back, and then somebody approves it.
+    BentFirst(&'static str),
+    /// A server dies with its payment, and a person says that it is not to run again.
+    Refused,
+    /// The proxy is killed while several payments are applied and not answered.
+    SeveralCutOff,
+    /// A proxy that takes a run over is stopped when it has read who held it; before it goes on, another one has taken it over,
+    /// gone on with it and died.
+    TakenOverMeanwhile,
     /// One proxy's clock is an hour ahead of another's, whose payment is held.
     ClocksApart,
     /// Pinning fails in the middle of this operation on its files, or any after it: `<operation>:<how>`.
@@ -168,10 +187,13 @@ pub(crate) fn named() -> Vec<(String, Story)> {
     all.push(Story::TwoRecoverers);
     all.extend(["exit", "vanish"].map(Story::ServerDies));
     all.push(Story::StoppedPastItsLease);
-    all.push(Story::PowerCut);
+    all.push(Story::PowerCut(IMAGES));
     all.push(Story::PolicyChanged);
     all.extend([Story::AnHourLater, Story::NobodyAnswers, Story::NobodyKnows]);
     all.extend(["capability_json", "presentation_json", "request_json"].map(Story::Bent));
+    all.extend([Story::Cancelled, Story::Denied, Story::Drifted, Story::TooMany, Story::AnsweredTooLate]);
+    all.extend(["capability_json", "presentation_json", "request_json"].map(Story::BentFirst));
+    all.extend([Story::Refused, Story::SeveralCutOff, Story::TakenOverMeanwhile]);
     all.extend([Story::LongerThanItsLease, Story::LateAnswer, Story::ClocksApart]);
     all.extend(KINDS.map(Story::PinFails));
     for age in AGES {
@@ -192,8 +214,8 @@ fn name(story: &Story) -> String {
         Story::TwoRecoverers => "two recoverers".to_owned(),
         Story::ServerDies(mode) => format!("server dies: {mode}"),
         Story::StoppedPastItsLease => "stopped past its lease".to_owned(),
-        Story::PowerCut => "power cut".to_owned(),
-        Story::Failing(which) => format!("failing {which}"),
+        Story::PowerCut(_) => "power cut".to_owned(),
+        Story::Failing { which, .. } => format!("failing {which}"),
         Story::FailingSyncs => "failing syncs".to_owned(),
         Story::PolicyChanged => "forbidden after it was approved".to_owned(),
         Story::AnHourLater => "approved an hour ago".to_owned(),
@@ -202,6 +224,15 @@ fn name(story: &Story) -> String {
         Story::Bent(column) => format!("bent after it was approved: {column}"),
         Story::LongerThanItsLease => "longer than its lease".to_owned(),
         Story::LateAnswer => "answered too late".to_owned(),
+        Story::Cancelled => "cancelled while its payment is held".to_owned(),
+        Story::Denied => "forbidden".to_owned(),
+        Story::Drifted => "other tools than were pinned".to_owned(),
+        Story::TooMany => "one question too many".to_owned(),
+        Story::AnsweredTooLate => "answered an hour too late".to_owned(),
+        Story::BentFirst(column) => format!("bent before it was approved: {column}"),
+        Story::SeveralCutOff => "several payments cut off".to_owned(),
+        Story::Refused => "unknown and refused".to_owned(),
+        Story::TakenOverMeanwhile => "taken over meanwhile".to_owned(),
         Story::ClocksApart => "clocks an hour apart".to_owned(),
         Story::PinFails(which) => format!("pin under {which}"),
         Story::Older(age, point) => format!("file of {} at {point}", age.name()),
@@ -228,7 +259,8 @@ pub(crate) fn run(
     if *story == Story::FailingSyncs {
         for n in SYNCS_OF_CALLS {
             let which = format!("sync:eio:{n}");
-            let of_one = run(programs, &format!("{label}-{n}"), &Story::Failing(which.clone()), broken, seed);
+            let story = Story::Failing { which: which.clone(), embedded: false };
+            let of_one = run(programs, &format!("{label}-{n}"), &story, broken, seed);
             outcome.add(of_one, &which);
         }
         return outcome;
@@ -272,8 +304,8 @@ impl Case<'_> {
             Story::TwoRecoverers => self.two_recoverers(),
             Story::ServerDies(mode) => self.server_dies(mode),
             Story::StoppedPastItsLease => self.stopped_past_its_lease(),
-            Story::PowerCut => self.power_cut(),
-            Story::Failing(which) => self.failing(which),
+            Story::PowerCut(images) => self.power_cut(*images),
+            Story::Failing { which, embedded } => self.failing(which, *embedded),
             Story::PolicyChanged => {
                 self.collected_too_late(|world| world.configure("require_approval", "deny"))
             }
@@ -283,6 +315,15 @@ impl Case<'_> {
             Story::Bent(column) => self.bent(column),
             Story::LongerThanItsLease => self.longer_than_its_lease(),
             Story::LateAnswer => self.late_answer(),
+            Story::Cancelled => self.cancelled(),
+            Story::Denied => self.denied(),
+            Story::Drifted => self.drifted(),
+            Story::TooMany => self.too_many(),
+            Story::AnsweredTooLate => self.answered_too_late(),
+            Story::BentFirst(column) => self.bent_first(column),
+            Story::SeveralCutOff => self.several_cut_off(),
+            Story::Refused => self.refused(),
+            Story::TakenOverMeanwhile => self.taken_over_meanwhile(),
             Story::ClocksApart => self.clocks_apart(),
             Story::PinFails(which) => self.pin_fails(which),
             Story::Older(age, point) => self.older(*age, point),
@@ -296,7 +337,7 @@ impl Case<'_> {
         vec![Call::read("r1"), Call::pay("petty", "p1", None), Call::pay("bank", "b1", None)]
     }
 
-    fn died(&mut self, end: Option<End>) -> Result<(), String> {
+    pub(crate) fn died(&mut self, end: Option<End>) -> Result<(), String> {
         match end {
             Some(End::Killed) => {
                 self.outcome.deaths += 1;
@@ -405,6 +446,30 @@ impl Case<'_> {
         Ok(())
     }
 
+    fn taken_over_meanwhile(&mut self) -> Result<(), String> {
+        let call = self.cut_off("after")?;
+        self.world.see_holders()?;
+        self.world.pass_lease();
+        let mut late = self.world.spawn(Some("recover.read:1:stop"))?;
+        until(PATIENCE, || late.is_stopped().then_some(())).ok_or("the recoverer was never stopped")?;
+        let mut other = self.world.start(Some("session.started:1"))?;
+        self.answer_interruption(&mut other, &call)?;
+        let _died = self.world.settle(&mut other, &call, &mut self.rng)?;
+        let end = other.ends_within(PATIENCE);
+        self.died(end)?;
+        self.world.see_holders()?;
+        // The clock of who was stopped is the one that the dead one's lease has to run out by.
+        pass(LEASE + STOPPED);
+        late.signal(Signal::CONT);
+        late.greet();
+        self.world.settle(&mut late, &call, &mut self.rng)?;
+        if late.leave() != Some(End::Exited(0)) {
+            return Err("the recoverer did not end in order".to_owned());
+        }
+        // Only who starts later ends what the dead one's servers left.
+        self.finish(&[call])
+    }
+
     fn stopped_past_its_lease(&mut self) -> Result<(), String> {
         let call = Call::pay("petty", "p1", None);
         let mut stopped = self.world.start(Some("session.started:1:stop"))?;
@@ -433,7 +498,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    fn power_cut(&mut self) -> Result<(), String> {
+    fn power_cut(&mut self, images: usize) -> Result<(), String> {
         self.world.record();
         let cut_off = self.cut_off("after")?;
         self.world.pass_lease();
@@ -450,7 +515,7 @@ impl Case<'_> {
         }
         let end = host.kill();
         self.died(end)?;
-        let images = self.world.cut_power(IMAGES, &mut self.rng)?;
+        let images = self.world.cut_power(images, &mut self.rng)?;
         self.outcome.images += images.built;
         self.outcome.violations.extend(images.violations);
         self.come_back(&[cut_off, payment("petty", 0), payment("bank", 0)])
@@ -510,7 +575,10 @@ impl Case<'_> {
     }
 
     /// The first proxy goes on, ends, or is restarted; what it had acknowledged stands, also if the power goes then.
-    fn failing(&mut self, which: &str) -> Result<(), String> {
+    fn failing(&mut self, which: &str, embedded: bool) -> Result<(), String> {
+        if embedded {
+            self.world.embed();
+        }
         self.world.record();
         self.world.fail(Some(which.to_owned()));
         let mut calls = vec![Call::read("r1"), Call::pay("petty", "p1", None)];

@@ -16,18 +16,20 @@ const N_MAX: u64 = 2_000;
 pub(crate) struct Sweep {
     first: u64,
     stride: u64,
+    /// Whether it is an embedding service whose operations fail, and not a proxy.
+    embedded: bool,
 }
 
 impl Sweep {
     /// Every one.
-    pub(crate) fn whole() -> Sweep {
-        Sweep { first: 1, stride: 1 }
+    pub(crate) fn whole(embedded: bool) -> Sweep {
+        Sweep { first: 1, stride: 1, embedded }
     }
 
     /// Every one of the few, and of the many writes some, which the seed shifts.
     pub(crate) fn short(kind: &str, seed: u64) -> Sweep {
         let stride = if kind.starts_with("write") { 19 } else { 1 };
-        Sweep { first: 1 + seed % stride, stride }
+        Sweep { first: 1 + seed % stride, stride, embedded: false }
     }
 }
 
@@ -38,8 +40,8 @@ pub(crate) fn sweep(programs: &Programs, world: &str, kind: &str, sweep: Sweep, 
     loop {
         let which = format!("{kind}:{n}");
         let label = format!("{world}-{n}");
-        let outcome =
-            cases::run(programs, &label, &Story::Failing(which.clone()), None, seed.wrapping_add(n << 20));
+        let story = Story::Failing { which: which.clone(), embedded: sweep.embedded };
+        let outcome = cases::run(programs, &label, &story, None, seed.wrapping_add(n << 20));
         let (is_over, is_good) = (outcome.failed == 0, outcome.is_good());
         sum.add(outcome, &which);
         // The run in which nothing failed any more is the end, and no case.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::broken::{self, Broken};
 use crate::cases::{self, Outcome, Story};
+use crate::chaos;
 use crate::checker::Property;
 use crate::failing::{self, Sweep};
 use crate::inside::{self, Layer};
@@ -15,12 +16,13 @@ use crate::random;
 use crate::world::Programs;
 
 /// The layers, as the report names them, each with how many jobs it has in the short form and in the long one.
-const SIZES: [(Kind, u64, u64); 12] = [
+const SIZES: [(Kind, u64, u64); 13] = [
+    (Kind::Chaos, 1, 1),
     (Kind::Named, 1, 12),
     (Kind::Failing, 1, 80),
-    (Kind::Random, 3, 4_200),
+    (Kind::Random, 3, 2_100),
     (Kind::Several, 1, 400),
-    (Kind::Power, 1, 3_350),
+    (Kind::Power, 1, 300),
     (Kind::Model, 1, 1),
     (Kind::Unguarded, 1, 1),
     (Kind::Replay, 1, 500),
@@ -29,6 +31,11 @@ const SIZES: [(Kind, u64, u64); 12] = [
     (Kind::Fuzz, 1, 100),
     (Kind::Broken, 1, 1),
 ];
+
+/// Images of one recording in the long form, where the recording would otherwise take longer than they do.
+const IMAGES_LONG: usize = 3_000;
+/// Of so many rounds of failing operations one is a proxy's, and the others are a service's, which is there sooner.
+const SERVICES: u64 = 10;
 
 /// A layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,10 +52,11 @@ pub(crate) enum Kind {
     Schedules,
     Fuzz,
     Broken,
+    Chaos,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 12] = [
+    pub(crate) const ALL: [Kind; 13] = [
         Kind::Named,
         Kind::Failing,
         Kind::Random,
@@ -61,6 +69,7 @@ impl Kind {
         Kind::Schedules,
         Kind::Fuzz,
         Kind::Broken,
+        Kind::Chaos,
     ];
 
     /// In a job's name.
@@ -78,6 +87,7 @@ impl Kind {
             Kind::Schedules => "schedules",
             Kind::Fuzz => "fuzz",
             Kind::Broken => "broken",
+            Kind::Chaos => "chaos",
         }
     }
 
@@ -86,7 +96,7 @@ impl Kind {
         match self {
             Kind::Named => "real deaths at named points",
             Kind::Failing => "the Nth write, sync or truncation fails",
-            Kind::Random => "real deaths at random moments, twelve in a world",
+            Kind::Random => "real deaths at random moments, twenty-four in a world",
             Kind::Several => {
                 "three proxies, an embedding service and an operator on one file, one writer stopped past its lease"
             }
@@ -98,6 +108,7 @@ impl Kind {
             Kind::Schedules => "seeded schedules of the actors under a clock that stands still",
             Kind::Fuzz => "foreign bytes, so many for each decoder",
             Kind::Broken => "broken builds",
+            Kind::Chaos => "actors that die at a step of a call, or stall past its deadline",
         }
     }
 }
@@ -121,6 +132,7 @@ enum Work {
     Processes,
     Inside(Layer),
     Broken(usize),
+    Chaos,
 }
 
 /// Everything that there is to do, in order.
@@ -160,18 +172,38 @@ fn works(kind: Kind, short: bool) -> Vec<(String, Work)> {
         }
         Kind::Random => vec![(String::new(), Work::Lives)],
         Kind::Several => vec![(String::new(), Work::Processes)],
-        Kind::Power => vec![(String::new(), Work::Case(Story::PowerCut))],
+        Kind::Power => {
+            let images = if short { cases::IMAGES } else { IMAGES_LONG };
+            vec![(String::new(), Work::Case(Story::PowerCut(images)))]
+        }
         Kind::Model => inside("model", 1_200_000, 24_000_000),
         Kind::Unguarded => inside("unguarded", 1, 1),
         Kind::Replay => inside("replay", 2_000, 250),
         Kind::Sequences => inside("sequences", 400, 500),
         Kind::Schedules => inside("schedules", 300, 500),
         Kind::Fuzz => inside("fuzz", 5_000, 20_000),
+        Kind::Chaos => vec![(String::new(), Work::Chaos)],
         Kind::Broken => {
             let all = broken::all().into_iter().enumerate();
             all.map(|(at, broken)| (broken.name.to_owned(), Work::Broken(at))).collect()
         }
     }
+}
+
+/// Says what can be asked for, if nothing of this name can.
+pub(crate) fn is_known(only: &str, all: &[Job]) -> Result<(), String> {
+    if all.iter().any(|job| job.is_named(only)) {
+        return Ok(());
+    }
+    let layers: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    let mut labels: Vec<&str> = all.iter().map(|job| &*job.label).filter(|label| !label.is_empty()).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    Err(format!(
+        "--only {only}: no job is called so. Name a layer ({}), one job of a layer (named/0), or one of these: {}",
+        layers.join(", "),
+        labels.join(", ")
+    ))
 }
 
 impl Job {
@@ -180,9 +212,9 @@ impl Job {
         format!("{}/{}", self.kind.name(), self.number)
     }
 
-    /// Whether it is what somebody asked for.
+    /// Whether it is what somebody asked for: by its layer, by its name, or by what it is within its layer.
     pub(crate) fn is_named(&self, only: &str) -> bool {
-        self.name().contains(only) || self.label.contains(only)
+        self.kind.name() == only || self.name() == only || (!only.is_empty() && self.label == only)
     }
 
     /// The seed of its chance.
@@ -201,7 +233,9 @@ impl Job {
             Work::Lives => self.line(seed, &random::lives(programs, &world, None, seed)),
             Work::Processes => self.line(seed, &random::several(programs, &world, seed)),
             Work::Sweep { what, short } => {
-                let sweep = if *short { Sweep::short(what, seed) } else { Sweep::whole() };
+                let round = self.number / failing::KINDS.len() as u64;
+                let whole = || Sweep::whole(!round.is_multiple_of(SERVICES));
+                let sweep = if *short { Sweep::short(what, seed) } else { whole() };
                 self.line(seed, &failing::sweep(programs, &world, what, sweep, seed))
             }
             Work::Inside(layer) => {
@@ -209,6 +243,13 @@ impl Job {
                 let from = seed.wrapping_mul(1_000_000);
                 let told = inside::run(programs, layer, from, None);
                 let mut line = self.line(from, &Outcome::default());
+                line["failures"] = json!(inside::failures(&told));
+                line["told"] = told;
+                line
+            }
+            Work::Chaos => {
+                let told = chaos::walk(&programs.folder.join(&world));
+                let mut line = self.line(seed, &Outcome::default());
                 line["failures"] = json!(inside::failures(&told));
                 line["told"] = told;
                 line
@@ -265,6 +306,21 @@ mod tests {
             let seeds: HashSet<u64> = jobs.iter().map(|job| job.seed(7)).collect();
             assert_eq!((names.len(), seeds.len()), (jobs.len(), jobs.len()));
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_alone_is_asked_for_by_its_whole_name() {
+        let jobs = all(true);
+        let named = |only: &str| jobs.iter().filter(|job| job.is_named(only)).count();
+        assert_eq!((named("random"), named("random/0"), named("power cut"), named("SyncOff")), (3, 1, 1, 1));
+        // A part of a name is none, and whoever gives one is told the names.
+        assert_eq!((named("power c"), named("name"), named("")), (0, 0, 0));
+        let told = is_known("power c", &jobs).unwrap_err();
+        assert!(
+            told.contains("power cut") && told.contains("schedules") && told.contains("SyncOff"),
+            "{told}"
+        );
+        assert_eq!(is_known("power cut", &jobs), Ok(()));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod broken;
 mod cases;
+mod chaos;
 mod checker;
 mod clock;
 mod failing;
@@ -41,8 +42,9 @@ use options::Options;
 use report::{Report, Setting};
 use world::{Programs, World};
 
-/// Jobs that are done at a time: most of them mostly wait.
-const SIDE_BY_SIDE: usize = 4;
+/// Where a system keeps files in memory. What is looked at here is never a disk: a killed process's writes are in the system's
+/// hands, the power is cut in a recording of them, and what fails is made to fail.
+const MEMORY: &str = "/dev/shm";
 /// Where the report of a long run is committed.
 const COMMITTED: &str = "../../docs/campaign.md";
 
@@ -82,12 +84,14 @@ fn campaign(options: &Options) -> Result<bool, String> {
     };
     let done: HashSet<String> =
         lines.iter().filter_map(|line| Some(line["job"].as_str()?.to_owned())).collect();
+    let all = jobs::all(options.short);
+    if let Some(only) = &options.only {
+        jobs::is_known(only, &all)?;
+    }
     let wanted = |job: &Job| options.only.as_ref().is_none_or(|only| job.is_named(only));
     let ours = |job: &Job| job.number % options.shards == options.shard;
-    let jobs: Vec<Job> = jobs::all(options.short)
-        .into_iter()
-        .filter(|job| wanted(job) && ours(job) && !done.contains(&job.name()))
-        .collect();
+    let jobs: Vec<Job> =
+        all.into_iter().filter(|job| wanted(job) && ours(job) && !done.contains(&job.name())).collect();
     let keeping = options.resume.as_ref().map(|folder| keep_in(folder, options)).transpose()?;
     let (made, seconds) = work(&programs, &jobs, options, keeping);
     lines.extend(made);
@@ -101,25 +105,26 @@ fn campaign(options: &Options) -> Result<bool, String> {
     let good = publish(&Report::of(&setting, &lines), options)?;
     if good {
         drop(fs::remove_dir_all(&programs.folder));
+        drop(fs::remove_dir_all(&programs.place));
     }
     Ok(good)
 }
 
 /// Does jobs side by side until they or the time are over. Gives their lines, and how long it took.
-fn work(programs: &Programs, jobs: &[Job], options: &Options, keeping: Option<File>) -> (Vec<Value>, u64) {
+fn work(programs: &Programs, jobs: &[Job], options: &Options, keeping: Option<File>) -> (Vec<Value>, f64) {
     let began = now();
     let time = options.seconds.map(Duration::from_secs);
     let next = AtomicUsize::new(0);
     let lines = Mutex::new((Vec::new(), keeping));
     std::thread::scope(|scope| {
-        for _ in 0..SIDE_BY_SIDE.min(jobs.len()) {
+        for _ in 0..options.side_by_side.min(jobs.len()) {
             scope.spawn(|| {
                 while time.is_none_or(|time| began.elapsed() < time)
                     && let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed))
                 {
                     let started = now();
                     let mut line = job.run(programs, options.seed);
-                    line["seconds"] = json!(started.elapsed().as_secs());
+                    line["seconds"] = json!(started.elapsed().as_secs_f64());
                     line["campaign"] =
                         json!({"seed": options.seed, "short": options.short, "profile": profile()});
                     report::failures(&line).iter().for_each(|failure| say(&format!("FAILED {failure}")));
@@ -134,7 +139,7 @@ fn work(programs: &Programs, jobs: &[Job], options: &Options, keeping: Option<Fi
         }
     });
     let (lines, _) = lines.into_inner().unwrap_or_else(PoisonError::into_inner);
-    (lines, began.elapsed().as_secs())
+    (lines, began.elapsed().as_secs_f64().round())
 }
 
 /// Says the report, and writes it where it is committed if that was asked for.
@@ -194,7 +199,7 @@ fn merge(options: &Options) -> Result<bool, String> {
         of_campaign("profile").iter().filter_map(|p| Some(p.as_str()?.to_owned())).collect();
     profiles.sort_unstable();
     profiles.dedup();
-    let seconds = lines.iter().filter_map(|line| line["seconds"].as_u64()).sum();
+    let seconds = lines.iter().filter_map(|line| line["seconds"].as_f64()).sum::<f64>().round();
     let setting =
         Setting { command: options.command.clone(), seeds, short, seconds, profile: profiles.join(", ") };
     publish(&Report::of(&setting, &lines).beside(&of_long), options)
@@ -240,9 +245,15 @@ fn programs() -> Result<Programs, String> {
     if !status.success() {
         return Err(format!("the product was not built with its faults: {status}"));
     }
-    let place = std::env::temp_dir().join(format!("holdpoint-campaign-{}", std::process::id()));
-    std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
-    let place = place.canonicalize().map_err(|error| error.to_string())?;
+    let make = |parent: PathBuf| {
+        let place = parent.join(format!("holdpoint-campaign-{}", std::process::id()));
+        std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+        place.canonicalize().map_err(|error| error.to_string())
+    };
+    let place = make(std::env::temp_dir())?;
+    // Whoever names a place for temporary files means it.
+    let in_memory = Path::new(MEMORY).is_dir() && std::env::var_os("TMPDIR").is_none();
+    let folder = if in_memory { make(PathBuf::from(MEMORY))? } else { place.clone() };
     let copy = |from: &Path, name: &str| {
         let to = place.join(name);
         std::fs::copy(from, &to).map(|_| to).map_err(|error| format!("{}: {error}", from.display()))
@@ -252,6 +263,7 @@ fn programs() -> Result<Programs, String> {
         recorder: copy(&built.join("libholdpoint_campaign_recorder.so"), "recorder.so")?,
         inside: copy(&built.join("holdpoint-campaign-inside"), "inside")?,
         campaign: copy(&campaign, "campaign")?,
-        folder: place.clone(),
+        folder,
+        place,
     })
 }

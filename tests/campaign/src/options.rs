@@ -4,6 +4,9 @@
 
 use std::path::PathBuf;
 
+/// Jobs that are done at a time when nobody says how many: most of them mostly wait.
+const SIDE_BY_SIDE: usize = 4;
+
 /// Everything that can be asked for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
@@ -15,8 +18,10 @@ pub(crate) struct Options {
     pub(crate) short: bool,
     /// Whether the report is written where it is committed.
     pub(crate) write: bool,
-    /// Jobs whose name or label has this in it.
+    /// These jobs alone: a layer, one job of a layer, or what jobs are called within theirs.
     pub(crate) only: Option<String>,
+    /// Jobs that are done at a time.
+    pub(crate) side_by_side: usize,
     /// This part of so many.
     pub(crate) shard: u64,
     pub(crate) shards: u64,
@@ -26,12 +31,18 @@ pub(crate) struct Options {
     pub(crate) folders: Vec<PathBuf>,
 }
 
-const KNOWN: &str = "known are --short, --seconds N, --seed S, --shard I/N, --resume DIR, --only TEXT, \
-                     --write-report, and merge DIR..";
+const KNOWN: &str = "known are --short, --seconds N, --seed S, --shard I/N, --resume DIR, --only NAME, \
+                     --jobs N, --write-report, and merge DIR..";
 
 impl Options {
     pub(crate) fn read(words: &[String]) -> Result<Options, String> {
-        let mut options = Options { command: command(), seed: 1, shards: 1, ..Options::default() };
+        let mut options = Options {
+            command: command(),
+            seed: 1,
+            shards: 1,
+            side_by_side: SIDE_BY_SIDE,
+            ..Options::default()
+        };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().cloned().ok_or_else(|| format!("{word} needs a value"));
@@ -42,6 +53,7 @@ impl Options {
                 "--short" => options.short = true,
                 "--write-report" => options.write = true,
                 "--only" => options.only = Some(value()?),
+                "--jobs" => options.side_by_side = side_by_side(&value()?)?,
                 "--resume" => options.resume = Some(PathBuf::from(value()?)),
                 other if other.starts_with('-') => return Err(format!("{word}: {KNOWN}")),
                 _ => options.folders.push(PathBuf::from(word)),
@@ -53,6 +65,14 @@ impl Options {
 
 fn number(word: &str, text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{word} {text}: not a number"))
+}
+
+/// At least one.
+fn side_by_side(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(jobs) if jobs > 0 => Ok(jobs),
+        Ok(_) | Err(_) => Err(format!("--jobs {text}: say how many jobs are done at a time, at least 1")),
+    }
 }
 
 /// `I/N`, counted from zero.
@@ -81,6 +101,14 @@ mod tests {
         assert_eq!(shard("3/4"), Ok((3, 4)));
         for wrong in ["4/4", "1", "a/b", "0/0", "-1/2"] {
             assert!(shard(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_job_at_a_time_is_refused() {
+        assert_eq!(side_by_side("3"), Ok(3));
+        for wrong in ["0", "-1", "many", ""] {
+            assert!(side_by_side(wrong).unwrap_err().contains("at least 1"), "{wrong}");
         }
     }
 

@@ -3,6 +3,7 @@
 //! Owns two loops. Each begins in a fresh world with a seed of its own, so that a seed printed on failure repeats what
 //! chance decided; the moment of a kill is real time, so what it hits is not repeated to the instant.
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -15,11 +16,13 @@ use crate::host::{End, Heard, Host, PATIENCE};
 use crate::world::{Call, LEASE, Programs, World};
 
 /// Proxies that die one after another in one world.
-const LIVES: u64 = 12;
-/// The latest moment of a kill after a proxy was started.
+const LIVES: u64 = 24;
+/// The latest moment of a proxy's kill after it was started or had greeted, and of a service's, which has no servers to wait
+/// for.
 const KILL_MS_MAX: u64 = 400;
-/// Payments of a world.
-const REFERENCES: u64 = 10;
+const KILL_SERVICE_MS_MAX: u64 = 40;
+/// Payments of a kind of a world.
+const REFERENCES: u64 = 24;
 /// How long a host of a doomed proxy waits for an answer.
 const DOOMED: Duration = Duration::from_secs(5);
 
@@ -72,13 +75,23 @@ fn with_world(
 fn one_life(world: &mut World, made: &mut Vec<Call>, rng: &mut Rng) -> Result<bool, String> {
     let mut host = world.spawn(None)?;
     let pid = host.pid().ok_or("the proxy has no id")?;
-    let moment = Duration::from_millis(rng.below(KILL_MS_MAX));
+    let latest = if world.is_embedded() { KILL_SERVICE_MS_MAX } else { KILL_MS_MAX };
+    let moment = Duration::from_micros(rng.below(latest * 1_000));
+    // One of four dies as it starts; a busy machine must not make all of them do so.
+    let early = rng.below(4) == 0;
+    let (greeted, greeting) = mpsc::channel();
     // Not waited for before it has struck, so the id can't be another's by then.
     let killer = thread::spawn(move || {
+        if !early {
+            // One that never greets is killed all the same.
+            greeting.recv_timeout(PATIENCE).ok();
+        }
         pass(moment);
         kill_process(pid, Signal::KILL)
     });
     host.greet();
+    // The killer has gone on already if this is an early one.
+    greeted.send(()).ok();
     while !killer.is_finished() {
         if rng.below(3) == 0 && world.database().exists() {
             // The file may not be whole enough yet to ask it anything.

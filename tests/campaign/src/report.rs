@@ -14,7 +14,7 @@ pub(crate) struct Setting {
     pub(crate) command: String,
     pub(crate) seeds: Vec<u64>,
     pub(crate) short: bool,
-    pub(crate) seconds: u64,
+    pub(crate) seconds: f64,
     pub(crate) profile: String,
 }
 
@@ -27,6 +27,7 @@ struct Sum {
     images: u64,
     failed_operations: u64,
     bad: u64,
+    seconds: f64,
 }
 
 pub(crate) struct Report<'a> {
@@ -101,9 +102,9 @@ impl<'a> Report<'a> {
 
     fn processes(&self, line: &mut impl FnMut(&str)) {
         line(
-            "| layer | jobs of the whole | cases | processes killed | payments applied | disk images judged | operations failed | bad |",
+            "| layer | jobs of the whole | cases | processes killed | payments applied | disk images judged | operations failed | bad | s of work |",
         );
-        line("|---|---|---|---|---|---|---|---|");
+        line("|---|---|---|---|---|---|---|---|---|");
         let all = jobs::all(self.setting.short);
         for kind in [Kind::Named, Kind::Random, Kind::Several, Kind::Power, Kind::Failing] {
             let mut sum = Sum::default();
@@ -116,27 +117,37 @@ impl<'a> Report<'a> {
                 sum.images += number("images");
                 sum.failed_operations += number("failed_operations");
                 sum.bad += u64::from(!failures(of_kind).is_empty());
+                sum.seconds += seconds_of(of_kind);
             }
             let whole = all.iter().filter(|job| job.kind == kind).count();
-            let Sum { jobs, cases, deaths, effects, images, failed_operations, bad } = sum;
+            let Sum { jobs, cases, deaths, effects, images, failed_operations, bad, seconds } = sum;
             line(&format!(
-                "| {} | {jobs} of {whole} | {cases} | {deaths} | {effects} | {images} | {failed_operations} | {bad} |",
+                "| {} | {jobs} of {whole} | {cases} | {deaths} | {effects} | {images} | {failed_operations} | {bad} | {seconds:.1} |",
                 kind.what()
             ));
         }
     }
 
     fn inside(&self, line: &mut impl FnMut(&str)) {
-        line("| layer inside one process | jobs of the whole | counted | bad |");
-        line("|---|---|---|---|");
+        line("| layer inside one process | jobs of the whole | counted | bad | s of work |");
+        line("|---|---|---|---|---|");
         let all = jobs::all(self.setting.short);
-        for kind in [Kind::Model, Kind::Unguarded, Kind::Replay, Kind::Sequences, Kind::Schedules, Kind::Fuzz]
-        {
+        let inside = [
+            Kind::Chaos,
+            Kind::Model,
+            Kind::Unguarded,
+            Kind::Replay,
+            Kind::Sequences,
+            Kind::Schedules,
+            Kind::Fuzz,
+        ];
+        for kind in inside {
             let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-            let (mut jobs, mut bad) = (0, 0);
+            let (mut jobs, mut bad, mut seconds) = (0, 0, 0.0);
             for of_kind in self.of_kind(kind) {
                 jobs += 1;
                 bad += u64::from(!failures(of_kind).is_empty());
+                seconds += seconds_of(of_kind);
                 for (name, value) in of_kind["told"].as_object().into_iter().flatten() {
                     let count = value.as_u64().or_else(|| Some(value.as_array()?.len() as u64));
                     if name != "failed" {
@@ -147,7 +158,8 @@ impl<'a> Report<'a> {
             let whole = all.iter().filter(|job| job.kind == kind).count();
             let counted: Vec<String> =
                 counts.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
-            line(&format!("| {} | {jobs} of {whole} | {} | {bad} |", kind.what(), counted.join(", ")));
+            let counted = counted.join(", ");
+            line(&format!("| {} | {jobs} of {whole} | {counted} | {bad} | {seconds:.1} |", kind.what()));
         }
     }
 
@@ -188,7 +200,7 @@ impl<'a> Report<'a> {
 fn sizes(lines: &[Value], line: &mut impl FnMut(&str)) {
     let whole = jobs::all(false).len();
     let bad = lines.iter().filter(|line| !failures(line).is_empty()).count();
-    let seconds: u64 = lines.iter().filter_map(|line| line["seconds"].as_u64()).sum();
+    let seconds = lines.iter().map(seconds_of).sum::<f64>().round();
     line(&format!(
         "\nThe long form, as far as it was brought: {} of {whole} jobs in {seconds} s of work, {bad} bad. What it is to reach, \
          and what is reached:\n",
@@ -222,6 +234,11 @@ What it has found so far, and what holds it now:
   `a_grant_that_was_used_by_who_died_is_not_used_again_by_who_had_collected_it_before`.
 ";
 
+/// How long a job took.
+fn seconds_of(line: &Value) -> f64 {
+    line["seconds"].as_f64().unwrap_or(0.0)
+}
+
 /// What one line says of failures, each with the job and the seed that repeat it.
 pub(crate) fn failures(line: &Value) -> Vec<String> {
     let of_line = line["failures"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -234,4 +251,38 @@ pub(crate) fn failures(line: &Value) -> Vec<String> {
 fn kernel() -> String {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
     format!("{} {}", read("ostype").trim(), read("osrelease").trim())
+}
+
+#[cfg(test)]
+mod tests {
+    /// The sum of a column of the committed report's table of processes.
+    fn sum(report: &str, column: &str) -> u64 {
+        let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+        let mut lines = report.lines().skip_while(|line| !line.starts_with("| layer | jobs"));
+        let head = cells(lines.next().expect("the table of processes"));
+        let at = head.iter().position(|cell| cell == column).expect("its column");
+        let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+        rows.map(|line| cells(line)[at].parse::<u64>().expect("a count")).sum()
+    }
+
+    #[test]
+    fn the_readme_says_of_the_campaign_what_its_committed_report_says() {
+        let report = include_str!("../../../docs/campaign.md");
+        let broken = report.lines().skip_while(|line| !line.starts_with("| broken build |")).skip(2);
+        let broken: Vec<&str> = broken.take_while(|line| line.starts_with('|')).collect();
+        let noticed = broken.iter().filter(|line| line.contains("| yes |")).count();
+        let violations = report.lines().find_map(|line| line.strip_prefix("- violations: "));
+        let sentence = format!(
+            "The committed run killed {} processes, judged {} disk images, failed {} operations on files, noticed {noticed} of {} \
+             broken builds, and found {} violations.",
+            sum(report, "processes killed"),
+            sum(report, "disk images judged"),
+            sum(report, "operations failed"),
+            broken.len(),
+            violations.expect("the number of violations"),
+        );
+        let readme = include_str!("../../../README.md");
+        // The report was written anew when this fails, and the README has to say the same.
+        assert!(readme.contains(&sentence), "README.md does not say: {sentence}");
+    }
 }

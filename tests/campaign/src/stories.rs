@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::cases::Case;
 use crate::checker::{Property, Violation};
 use crate::clock::{pass, until};
-use crate::host::{Answer, End, Host, PATIENCE};
+use crate::host::{Answer, End, Heard, Host, PATIENCE};
 use crate::older::Age;
 use crate::world::{Call, World};
 
@@ -115,6 +115,133 @@ impl Case<'_> {
         Case::leave(host)
     }
 
+    /// A person cancels a run whose payment is held in its server. What the server answers then is recorded beside it, and
+    /// nobody sends it again.
+    pub(crate) fn cancelled(&mut self) -> Result<(), String> {
+        let call = Call::pay("petty", "p1", Some("after"));
+        let mut host = self.world.start(None)?;
+        let sent = host.send(&call.tool, &call.args);
+        self.world.is_held("petty")?;
+        let cancelled = self.world.cancel_all()?;
+        if cancelled.len() != 1 {
+            return Err(format!("{cancelled:?} were cancelled"));
+        }
+        self.world.release()?;
+        self.world.hear(&mut host, &call, sent)?;
+        self.is_told(&mut host, &call, &["REJECTED"])?;
+        let late = self.world.late_outcomes()?;
+        if late != 1 {
+            self.wrong(
+                Property::Acknowledged,
+                format!("{late} outcomes are recorded beside the cancelled run"),
+            );
+        }
+        self.close(host)
+    }
+
+    /// What is forbidden from the beginning is told so, and nothing of it is sent.
+    pub(crate) fn denied(&mut self) -> Result<(), String> {
+        self.world.configure("require_approval", "deny")?;
+        let call = Call::pay("bank", "b1", None);
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["DENIED"])?;
+        self.was_not_applied(&call);
+        self.close(host)
+    }
+
+    /// The servers' tools are others than somebody has pinned: they are not offered, whatever they are called.
+    pub(crate) fn drifted(&mut self) -> Result<(), String> {
+        self.world.drift()?;
+        let call = Call::pay("petty", "p1", None);
+        let mut host = self.world.spawn(None)?;
+        // It may refuse to serve at all.
+        host.greet();
+        let sent = host.send(&call.tool, &call.args);
+        let heard = host.hear(sent, PATIENCE);
+        if let Heard::Answer(Answer { text, .. }) = &heard
+            && text.starts_with("paid")
+        {
+            self.wrong(Property::Allowed, format!("a tool that nobody has pinned says {text:?}"));
+        }
+        if let Heard::Silence = heard {
+            return Err(format!("{call:?} was never answered"));
+        }
+        self.was_not_applied(&call);
+        drop(host);
+        Ok(())
+    }
+
+    /// So many questions wait that nobody is asked another.
+    pub(crate) fn too_many(&mut self) -> Result<(), String> {
+        self.world.configure("\"max_pending\":50", "\"max_pending\":1")?;
+        let calls = ["b1", "b2"].map(|reference| Call::pay("bank", reference, None));
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &calls[0], &["PENDING_APPROVAL"])?;
+        self.is_told(&mut host, &calls[1], &["BLOCKED"])?;
+        let waiting = self.world.waiting()?.len();
+        if waiting != 1 {
+            self.wrong(Property::Allowed, format!("{waiting} questions wait, and one may"));
+        }
+        self.world.settle_all(&mut host, &calls, &mut self.rng)?;
+        self.close(host)
+    }
+
+    /// A person says yes to what was asked an hour ago: the command refuses, and nothing runs.
+    pub(crate) fn answered_too_late(&mut self) -> Result<(), String> {
+        let call = Call::pay("bank", "b1", None);
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["PENDING_APPROVAL"])?;
+        Case::leave(host)?;
+        self.world.pass(AN_HOUR);
+        self.is_refused()?;
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["EXPIRED"])?;
+        self.was_not_applied(&call);
+        self.close(host)
+    }
+
+    /// A person says yes to one question that waits, and must be refused.
+    fn is_refused(&mut self) -> Result<(), String> {
+        let waiting = self.world.waiting()?.pop().ok_or("nobody was asked")?;
+        let before = self.world.decided.len();
+        // Why it refuses is told in words of its own; that it does is what counts.
+        drop(self.world.decide(&waiting, true, None));
+        if self.world.decided.len() > before {
+            self.world.decided.truncate(before);
+            self.wrong(Property::Question, format!("{} could still be approved", waiting.id));
+        }
+        Ok(())
+    }
+
+    /// Somebody changes a question behind the gate's back before anybody has answered it. What was bent is not judged any
+    /// further.
+    pub(crate) fn bent_first(&mut self, column: &str) -> Result<(), String> {
+        let call = Call::pay("bank", "b1", None);
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["PENDING_APPROVAL"])?;
+        Case::leave(host)?;
+        self.world.bend(&format!("UPDATE approvals SET {column} = replace({column}, '40', '4000')"))?;
+        self.is_refused()?;
+        let host = self.world.start(None)?;
+        self.was_not_applied(&call);
+        Case::leave(host)
+    }
+
+    /// A proxy dies with several payments that are applied and not answered: each is found, and each is asked about.
+    pub(crate) fn several_cut_off(&mut self) -> Result<(), String> {
+        let calls = ["p1", "p2", "p3"].map(|reference| Call::pay("petty", reference, Some("after")));
+        let mut host = self.world.start(None)?;
+        for call in &calls {
+            host.send(&call.tool, &call.args);
+        }
+        let world = &*self.world;
+        until(PATIENCE, || (world.effects() == calls.len()).then_some(())).ok_or("not all were applied")?;
+        let end = host.kill();
+        self.died(end)?;
+        self.world.release()?;
+        self.finish(&calls)
+    }
+
     /// A server dies with a payment, and what came of it stays unknown until a person says what follows, however late.
     pub(crate) fn nobody_knows(&mut self) -> Result<(), String> {
         let call = Call::pay("petty", "p1", Some("exit"));
@@ -125,6 +252,19 @@ impl Case<'_> {
         let mut host = self.world.start(None)?;
         self.is_told(&mut host, &call, &["UNKNOWN_OUTCOME", "INTERRUPTED"])?;
         self.world.settle(&mut host, &call, &mut self.rng)?;
+        self.close(host)
+    }
+
+    /// A server dies with a payment, and a person says no to its repetition: nobody knows to this day what came of it.
+    pub(crate) fn refused(&mut self) -> Result<(), String> {
+        let call = Call::pay("petty", "p1", Some("exit"));
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["UNKNOWN_OUTCOME"])?;
+        let waiting = self.world.waiting()?.pop().ok_or("nobody was asked")?;
+        self.world.decide(&waiting, false, None)?;
+        self.is_told(&mut host, &call, &["REJECTED"])?;
+        // Another payment looks through what is not settled yet.
+        self.world.settle(&mut host, &Call::pay("petty", "p2", None), &mut self.rng)?;
         self.close(host)
     }
 
@@ -228,6 +368,7 @@ impl Case<'_> {
         self.world.settle_all(&mut host, &calls, &mut self.rng)?;
         Case::leave(host)?;
         self.world.bend(&age.way_back())?;
+        self.world.older = true;
         match self.world.start(Some(&format!("{point}:1")))?.ends_within(PATIENCE) {
             Some(End::Killed) => self.outcome.deaths += 1,
             other => return Err(format!("the migration never came to {point}: {other:?}")),

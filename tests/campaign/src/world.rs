@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, Row};
 use serde_json::{Value, json};
 
-use crate::checker::{Decided, Effect, Head, Outside, Property, Told, Violation, When, ask};
+use crate::checker::{Decided, Effect, Head, Held, Outside, Property, Told, Violation, When, ask};
 use crate::clock::{Rng, pass, until};
 use crate::host::{Answer, End, Heard, Host, PATIENCE};
 use crate::payments::{RECORD, RECORDING, beside, mark};
@@ -52,6 +52,8 @@ pub(crate) struct Programs {
     pub(crate) campaign: PathBuf,
     /// A folder for the cases.
     pub(crate) folder: PathBuf,
+    /// Where these programs are.
+    pub(crate) place: PathBuf,
 }
 
 /// A call that a host makes.
@@ -101,7 +103,10 @@ pub(crate) struct World {
     pub(crate) told: Vec<Told>,
     pub(crate) decided: Vec<Decided>,
     pub(crate) heads: Vec<Head>,
+    held: Vec<Held>,
     people: u64,
+    /// Whether the file was an older version's once.
+    pub(crate) older: bool,
     /// Whether an embedding service takes the calls instead of a proxy.
     embedded: bool,
     /// Whether what is written and synced is recorded.
@@ -132,7 +137,9 @@ impl World {
             told: Vec::new(),
             decided: Vec::new(),
             heads: Vec::new(),
+            held: Vec::new(),
             people: 0,
+            older: false,
             embedded: false,
             records: false,
             fails: None,
@@ -204,6 +211,26 @@ impl World {
             older
                 .and_then(|text| fs::write(self.path("gate").join(name), text))
                 .map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Makes the pins those of tools that were described otherwise: each description has another hash.
+    pub(crate) fn drift(&self) -> Result<(), String> {
+        const HASH: &str = "\"description_hash\": \"";
+        for name in MANIFESTS {
+            let path = self.path("gate").join(name);
+            let pinned = fs::read_to_string(&path).map_err(|error| error.to_string())?;
+            let mut parts = pinned.split(HASH);
+            let mut other = parts.next().unwrap_or_default().to_owned();
+            for part in parts {
+                let rest = part.get(64..).ok_or("a pin has no hash")?;
+                other += &format!("{HASH}{}{rest}", "0".repeat(64));
+            }
+            if other == pinned {
+                return Err(format!("{name} pins no description"));
+            }
+            fs::write(&path, other).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -318,6 +345,10 @@ impl World {
     /// From now on what is started is an embedding service.
     pub(crate) fn embed(&mut self) {
         self.embedded = true;
+    }
+
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.embedded
     }
 
     /// Starts a proxy, or a service, that does not know of a greeting yet.
@@ -445,7 +476,8 @@ impl World {
         } else {
             "reject"
         });
-        command.args([&what.run, "--approval", &what.id, "--by", &by]).stdin(Stdio::null());
+        let note = format!("so says {by}");
+        command.args([&what.run, "--approval", &what.id, "--by", &by, "--note", &note]).stdin(Stdio::null());
         let output = command.output().map_err(|error| format!("start the operator's command: {error}"))?;
         use std::os::unix::process::ExitStatusExt as _;
         match (output.status.code(), output.status.signal()) {
@@ -475,6 +507,33 @@ impl World {
         }
     }
 
+    /// Has an operator cancel whatever runs or waits, which the command acknowledges.
+    pub(crate) fn cancel_all(&self) -> Result<Vec<String>, String> {
+        let runs = self.runs("status IN ('RUNNING', 'WAITING_FOR_APPROVAL')")?;
+        for run in &runs {
+            let mut command = self.program(&self.programs.holdpoint, None);
+            command.arg("--db").arg(self.database()).args(["--json", "cancel", run, "--by", "somebody"]);
+            let output = command.stdin(Stdio::null()).output().map_err(|error| format!("cancel: {error}"))?;
+            if !output.status.success() {
+                return Err(format!("cancel {run}: {}", String::from_utf8_lossy(&output.stderr)));
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Calls whose end was recorded beside their cancelled runs.
+    pub(crate) fn late_outcomes(&self) -> Result<i64, String> {
+        let read = || -> rusqlite::Result<i64> {
+            let conn = Connection::open_with_flags(self.database(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            conn.busy_timeout(PATIENCE)?;
+            let sql = "SELECT COUNT(*) FROM events e JOIN runs r ON r.id = e.run_id
+                       WHERE e.type = 'step.tool_finished' AND e.payload_json LIKE '%\"late\":true%'
+                         AND r.status = 'CANCELLED'";
+            conn.query_row(sql, [], |row| row.get(0))
+        };
+        read().map_err(|error| format!("look for what came late: {error}"))
+    }
+
     /// What the world has seen, and what people were told.
     fn outside(&self, orphans: Vec<String>) -> Result<Outside, String> {
         let mut effects = Vec::new();
@@ -495,15 +554,31 @@ impl World {
             told: self.told.clone(),
             decided: self.decided.clone(),
             heads: self.heads.clone(),
+            held: self.held.clone(),
             effects,
             orphans,
             aged: self.ahead_ms >= GOOD_FOR_MS,
+            older: self.older,
         })
     }
 
     /// Payments that were applied so far.
     pub(crate) fn effects(&self) -> usize {
         self.outside(Vec::new()).map_or(0, |outside| outside.effects.len())
+    }
+
+    /// Looks who holds what now.
+    pub(crate) fn see_holders(&mut self) -> Result<(), String> {
+        let read = || -> rusqlite::Result<Vec<Held>> {
+            let conn = Connection::open_with_flags(self.database(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            conn.busy_timeout(PATIENCE)?;
+            let sql =
+                "SELECT id, lease_owner, (SELECT MAX(seq) FROM events) FROM runs WHERE lease_owner <> ''";
+            let held = |row: &Row<'_>| Ok(Held { run: row.get(0)?, owner: row.get(1)?, seq: row.get(2)? });
+            conn.prepare(sql)?.query_map([], held)?.collect()
+        };
+        self.held.extend(read().map_err(|error| format!("look who holds what: {error}"))?);
+        Ok(())
     }
 
     /// Judges what is left right after a death.
@@ -539,10 +614,14 @@ impl World {
 
     /// The runs that somebody holds, or has left.
     fn running(&self) -> Result<Vec<String>, String> {
+        self.runs("status = 'RUNNING'")
+    }
+
+    fn runs(&self, which: &str) -> Result<Vec<String>, String> {
         let read = || -> rusqlite::Result<Vec<String>> {
             let conn = Connection::open_with_flags(self.database(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
             conn.busy_timeout(PATIENCE)?;
-            let mut runs = conn.prepare("SELECT id FROM runs WHERE status = 'RUNNING'")?;
+            let mut runs = conn.prepare(&format!("SELECT id FROM runs WHERE {which}"))?;
             runs.query_map([], |row| row.get(0))?.collect()
         };
         read().map_err(|error| format!("look for what runs: {error}"))

@@ -10,6 +10,9 @@ mod soak;
 mod stalled;
 mod table;
 
+use std::fmt::Debug;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::time::Duration;
 
 use holdpoint_actors::approval;
@@ -29,6 +32,19 @@ use table::{DEATHS, Death, IN_DOUBT, KINDS, Kind, STEPS, Step, Victim, is_possib
 
 /// How long an answer may take before nobody answered.
 const SOON: Duration = Duration::from_secs(20);
+
+/// Names the file in which whoever runs these tests has their cases counted.
+const COUNTS: &str = "HOLDPOINT_CHAOS_COUNTS";
+
+/// Writes a case down that has come to its end, for whoever counts them.
+fn counted(who: impl Debug, how: impl Debug, step: Step, kind: Kind) {
+    if let Some(path) = std::env::var_os(COUNTS) {
+        let line = format!("{who:?} {how:?} {step:?} {kind:?}\n").replace('"', "");
+        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+        // In one piece: the tests run side by side.
+        file.write_all(line.as_bytes()).unwrap();
+    }
+}
 
 async fn walk(victim: Victim, steps: &[Step]) {
     for step in steps {
@@ -137,6 +153,15 @@ async fn the_end_of_the_tree_is_seen_and_the_call_in_flight_is_answered() {
     }
 }
 
+fn step_of(point: Point) -> Step {
+    match point {
+        Point::Judging => Step::Judging,
+        Point::Starting => Step::Starting,
+        Point::Started => Step::Started,
+        Point::Answered => Step::Answered,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_dies_leaves_its_run_to_recovery_as_the_table_says() {
     for point in [Point::Judging, Point::Starting, Point::Started, Point::Answered] {
@@ -163,6 +188,7 @@ async fn a_session_that_dies_leaves_its_run_to_recovery_as_the_table_says() {
             }
             let before = matches!(point, Point::Judging | Point::Starting);
             assert_eq!(scene.effects(&run), usize::from(before || sent), "{name}");
+            counted("Session", Death::Panic, step_of(point), kind);
         }
         scene.bench.verify();
     }

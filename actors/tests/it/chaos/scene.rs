@@ -29,8 +29,8 @@ use ractor::ActorRef;
 
 use crate::bench::*;
 
-use super::SOON;
 use super::table::{Came, Death, Kind, Step, Victim, expected};
+use super::{SOON, counted};
 
 pub(super) async fn die<M: ractor::Message>(address: &Address<M>, death: Death, fail: fn(Failure) -> M) {
     let actor: ActorRef<M> = address.find(SOON).await.expect("an actor to kill");
@@ -340,6 +340,7 @@ impl Scene {
         let came = self.came_to(kind, &run, &answer);
         assert!(expected(victim, step).contains(&came), "{name}: {came:?}, {answer:?}");
         self.again(kind, &run, came).await;
+        counted(victim, death, step, kind);
     }
 
     /// What the next call of the same run finds: nothing that ran runs again.

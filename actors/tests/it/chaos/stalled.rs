@@ -9,8 +9,9 @@ use holdpoint_core::ids::RunId;
 use holdpoint_core::run::{Reason, Run, RunStatus};
 use holdpoint_core::step::StepStatus;
 
+use super::counted;
 use super::scene::Scene;
-use super::table::{KINDS, Kind};
+use super::table::{KINDS, Kind, Step};
 use crate::bench::*;
 
 /// Long enough for whatever is not stalled here, on a busy machine too.
@@ -53,6 +54,7 @@ async fn a_tool_that_stalls_past_its_deadline_has_timed_out_and_does_not_run_aga
         assert_eq!(scene.bench.steps(&run)[0].status, StepStatus::Failed, "{kind:?}");
         is_run_state(scene.process.gate.attach_with(run.clone(), Pace::Effects).await);
         assert_eq!(scene.effects(&run), 1, "{kind:?}");
+        counted("Tool", "Stall", Step::Sent, kind);
     });
     futures_util::future::join_all(calls).await;
     scene.bench.verify();
@@ -73,6 +75,7 @@ async fn a_policy_that_stalls_past_its_deadline_ends_the_run_and_nothing_runs() 
         );
         assert!(ended.reason_detail.contains("overran its deadline"), "{}", ended.reason_detail);
         assert_eq!(scene.effects(&run), 0, "{kind:?}");
+        counted("Policy", "Stall", Step::Judging, kind);
     });
     futures_util::future::join_all(calls).await;
     scene.bench.verify();

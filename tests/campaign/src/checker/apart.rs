@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Decided, Effect, Head, Outside, Property, Told, Violation, judge, judge_settled};
+use super::{Decided, Effect, Head, Held, Outside, Property, Told, Violation, judge, judge_settled};
 use crate::host::Answer;
 
 /// What the program is called with to be the checker.
@@ -89,9 +89,11 @@ impl Outside {
             "told": self.told.iter().map(told).collect::<Vec<_>>(),
             "decided": self.decided.iter().map(decided).collect::<Vec<_>>(),
             "heads": self.heads.iter().map(|head| json!([head.seq, head.hash, head.mark])).collect::<Vec<_>>(),
+            "held": self.held.iter().map(|held| json!([held.run, held.owner, held.seq])).collect::<Vec<_>>(),
             "effects": self.effects.iter().map(effect).collect::<Vec<_>>(),
             "orphans": self.orphans,
             "aged": self.aged,
+            "older": self.older,
         })
     }
 
@@ -122,6 +124,13 @@ impl Outside {
                     mark: mark(&one[2]),
                 })
                 .collect(),
+            held: each("held")
+                .map(|one| Held {
+                    run: text(&one[0]),
+                    owner: text(&one[1]),
+                    seq: one[2].as_i64().unwrap_or(0),
+                })
+                .collect(),
             effects: each("effects")
                 .map(|one| Effect {
                     tool: text(&one[0]),
@@ -132,6 +141,7 @@ impl Outside {
                 .collect(),
             orphans: each("orphans").map(|one| text(&one)).collect(),
             aged: value["aged"] == true,
+            older: value["older"] == true,
         }
     }
 }
@@ -150,10 +160,12 @@ mod tests {
         let outside = Outside {
             told: vec![Told { tool: "t".to_owned(), args: json!({"n": 1}), answer, mark: u64::MAX }],
             decided: vec![Decided { approval: "a".to_owned(), approved: true, by: "b".to_owned(), mark: 2 }],
+            held: vec![Held { run: "r".to_owned(), owner: "o".to_owned(), seq: 6 }],
             heads: vec![Head { seq: 3, hash: "h".to_owned(), mark: 4 }],
             effects: vec![Effect { tool: "e".to_owned(), args: json!([]), open_intents: None, mark: 5 }],
             orphans: vec!["7".to_owned()],
             aged: true,
+            older: true,
         };
         let come = Outside::of_json(&serde_json::from_str(&outside.to_json().to_string()).unwrap());
         assert_eq!(format!("{come:?}"), format!("{outside:?}"));

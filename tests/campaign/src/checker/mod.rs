@@ -6,6 +6,7 @@
 
 mod apart;
 mod canon;
+mod course;
 mod fold;
 mod order;
 mod record;
@@ -50,11 +51,13 @@ pub(crate) enum Property {
     Model,
     /// A log that could not be synced is not written to any more.
     SyncEnds,
+    /// Each event may follow those before it.
+    Course,
 }
 
 impl Property {
     /// Every one.
-    pub(crate) const ALL: [Property; 13] = [
+    pub(crate) const ALL: [Property; 14] = [
         Property::Once,
         Property::Intent,
         Property::Acknowledged,
@@ -68,6 +71,7 @@ impl Property {
         Property::Allowed,
         Property::Model,
         Property::SyncEnds,
+        Property::Course,
     ];
 }
 
@@ -87,6 +91,7 @@ impl fmt::Display for Property {
             Property::Allowed => "nothing runs that is not allowed by then",
             Property::Model => "the store does what the model says",
             Property::SyncEnds => "a failed sync ends its writer",
+            Property::Course => "each event may follow those before it",
         })
     }
 }
@@ -127,18 +132,30 @@ pub(crate) struct Head {
     pub(crate) mark: u64,
 }
 
+/// A run that somebody was seen to hold when the record was so long.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) run: String,
+    pub(crate) owner: String,
+    pub(crate) seq: i64,
+}
+
 /// What is known outside the record.
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
     pub(crate) told: Vec<Told>,
     pub(crate) decided: Vec<Decided>,
     pub(crate) heads: Vec<Head>,
+    /// Who was seen to hold what.
+    pub(crate) held: Vec<Held>,
     /// Lines of the world's ledger, with the gate's name of the tool.
     pub(crate) effects: Vec<Effect>,
     /// Processes of servers that are still alive.
     pub(crate) orphans: Vec<String>,
     /// Whether so much time has passed that a grant may be too old.
     pub(crate) aged: bool,
+    /// Whether the file was an older version's once, which had not all of today's columns.
+    pub(crate) older: bool,
 }
 
 /// A payment that was applied.
@@ -170,8 +187,11 @@ impl Outside {
             decided: self.decided.iter().filter(|decided| decided.mark <= moment).cloned().collect(),
             heads: self.heads.iter().filter(|head| head.mark <= moment).cloned().collect(),
             effects: self.effects.iter().filter(|effect| effect.mark <= moment).cloned().collect(),
+            // What is not synced yet may be told of otherwise afterwards.
+            held: Vec::new(),
             orphans: Vec::new(),
             aged: self.aged,
+            older: self.older,
         }
     }
 }
@@ -206,6 +226,21 @@ const ANSWERS: [&str; 13] = [
     "UNAVAILABLE",
     "GATE_STATUS",
 ];
+
+/// Why an approval is none that this answer to this call may name.
+fn misnamed(word: &str, approval: &Approval, tool: &str, args: &str) -> Option<String> {
+    let request: Value = serde_json::from_str(&approval.request).unwrap_or_default();
+    let of_call = request["spec"]["name"] == tool && canonical(&request["args"]) == args;
+    let interruption = approval.kind == "interrupted_side_effect";
+    let fits = match word {
+        "PENDING_APPROVAL" => of_call && !interruption,
+        "INTERRUPTED" | "UNKNOWN_OUTCOME" => of_call && interruption,
+        "REJECTED" => of_call && approval.status == "rejected",
+        // It is blocked by another request.
+        _ => !of_call,
+    };
+    (!fits).then(|| format!("approval {} is a {} of {request}", approval.id, approval.kind))
+}
 
 struct Judge<'a> {
     record: &'a Record,
@@ -244,12 +279,14 @@ impl Judge<'_> {
             self.fail(Property::Whole, self.record.integrity.clone());
         }
         self.events_are_chained();
-        self.found.extend(fold::compare(self.record));
+        self.found.extend(fold::compare(self.record, !self.outside.older));
         self.found.extend(order::look(self.record));
+        self.found.extend(course::look(self.record, !self.outside.older));
         self.runs_are_of_calls();
         self.effects_are_authorised();
         self.told_is_recorded();
         self.evidence_stands();
+        self.takeovers_name_who_held();
         self.decisions_stand();
         self.questions_can_be_acted_on();
     }
@@ -345,7 +382,11 @@ impl Judge<'_> {
                     }
                 }
                 None => {
-                    if !steps.any(|step| step.status == "done" && step.observation["kind"] == "tool_result") {
+                    let is_done = |step: &record::Step| {
+                        step.status == "done" && step.observation["kind"] == "tool_result"
+                            || self.came_late(&step.id)
+                    };
+                    if !steps.any(is_done) {
                         self.fail(Property::Acknowledged, what.clone());
                     }
                     if told.tool.ends_with("_pay") && !applied {
@@ -362,11 +403,17 @@ impl Judge<'_> {
                         self.fail(Property::Explained, format!("{what}, and nothing was applied"));
                     }
                 }
-                Some("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME" | "REJECTED" | "BLOCKED") => {
-                    let named = told.answer.approval();
-                    let is_known = |id| self.record.approvals.iter().any(|approval| approval.id == id);
-                    if named.is_some_and(|id| !is_known(id)) {
-                        self.fail(Property::Acknowledged, what);
+                Some(
+                    word @ ("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME" | "REJECTED" | "BLOCKED"),
+                ) => {
+                    let Some(named) = told.answer.approval() else { continue };
+                    match self.record.approvals.iter().find(|approval| approval.id == named) {
+                        None => self.fail(Property::Acknowledged, what),
+                        Some(approval) => {
+                            if let Some(why) = misnamed(word, approval, &told.tool, &args) {
+                                self.fail(Property::Explained, format!("{what}: {why}"));
+                            }
+                        }
                     }
                 }
                 Some(word) if ANSWERS.contains(&word) => {}
@@ -377,11 +424,34 @@ impl Judge<'_> {
         }
     }
 
+    /// Whether a call's end is recorded beside its run, which a person had cancelled.
+    fn came_late(&self, step: &str) -> bool {
+        let mut of_step = self.record.events.iter().filter(|event| event.step == step);
+        of_step.any(|event| event.kind == "step.tool_finished" && event.payload["late"] == true)
+    }
+
     fn evidence_stands(&mut self) {
         for Head { seq, hash, .. } in &self.outside.heads {
             if !self.record.events.iter().any(|event| event.seq == *seq && event.hash == *hash) {
                 let detail = format!("the head {seq}:{hash} was handed on, and is ahead of the record");
                 self.fail(Property::Acknowledged, detail);
+            }
+        }
+    }
+
+    /// Whoever takes a run over says from whom, and that is who was seen to hold it.
+    fn takeovers_name_who_held(&mut self) {
+        for Held { run, owner, seq } in &self.outside.held {
+            let mut later = self.record.events.iter().filter(|event| event.run == *run && event.seq > *seq);
+            let next = later.find(|event| {
+                matches!(&*event.kind, "lease.taken_over" | "approval.requested" | "run.finished")
+            });
+            if let Some(event) = next.filter(|event| event.kind == "lease.taken_over")
+                && event.payload["previous_owner"] != **owner
+            {
+                let detail =
+                    format!("run {run} was held by {owner}, and is taken over from {}", event.payload);
+                self.fail(Property::Course, detail);
             }
         }
     }

@@ -26,8 +26,16 @@ pub(crate) struct Run {
     pub(crate) id: String,
     pub(crate) status: String,
     pub(crate) reason: String,
+    pub(crate) detail: String,
+    pub(crate) goal: String,
+    pub(crate) limits: Value,
     pub(crate) steps: i64,
     pub(crate) owner: String,
+    pub(crate) created_at: String,
+    pub(crate) started_at: String,
+    pub(crate) finished_at: String,
+    pub(crate) result: String,
+    pub(crate) active_ms: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -37,7 +45,15 @@ pub(crate) struct Step {
     pub(crate) idx: i64,
     pub(crate) status: String,
     pub(crate) decision: Value,
+    pub(crate) policy: Value,
     pub(crate) observation: Value,
+    pub(crate) observation_hash: String,
+    pub(crate) spec: String,
+    pub(crate) policy_id: String,
+    pub(crate) started_at: String,
+    pub(crate) finished_at: String,
+    /// How its last call ended, where the gate knows more than the observation says.
+    pub(crate) ending: String,
 }
 
 #[derive(Debug, Clone)]
@@ -52,6 +68,10 @@ pub(crate) struct Approval {
     pub(crate) hash: String,
     pub(crate) status: String,
     pub(crate) by: String,
+    pub(crate) note: String,
+    pub(crate) created_at: String,
+    pub(crate) decided_at: String,
+    pub(crate) expires_at: String,
 }
 
 /// A row of the proxy's index.
@@ -60,6 +80,11 @@ pub(crate) struct Call {
     pub(crate) key: String,
     pub(crate) run: String,
     pub(crate) open: bool,
+    pub(crate) tool: String,
+    pub(crate) class: String,
+    pub(crate) settled: bool,
+    pub(crate) outcome: i64,
+    pub(crate) session: String,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +94,8 @@ pub(crate) struct Record {
     pub(crate) steps: Vec<Step>,
     pub(crate) approvals: Vec<Approval>,
     pub(crate) calls: Vec<Call>,
+    /// The specifications of tools, each with its hash.
+    pub(crate) specs: Vec<(String, String)>,
     pub(crate) groups: i64,
     /// What SQLite's own check says.
     pub(crate) integrity: String,
@@ -116,20 +143,36 @@ fn read(conn: &Connection) -> rusqlite::Result<Record> {
         true => conn.query_row("SELECT COUNT(*) FROM holdpoint_groups", [], |row| row.get(0))?,
         false => 0,
     };
+    let ending = match has("holdpoint_endings")? {
+        true => "COALESCE((SELECT ending FROM holdpoint_endings e WHERE e.step_id = s.id), '')",
+        false => "''",
+    };
     Ok(Record {
         events: all(conn, "SELECT seq, run_id, step_id, at, type, payload_json, hash FROM events ORDER BY seq", event)?,
-        runs: all(conn, "SELECT id, status, reason, step_count, lease_owner FROM runs ORDER BY rowid", |row| {
+        runs: all(conn, "SELECT id, status, reason, step_count, lease_owner, reason_detail, goal, limits_json, created_at,
+                  started_at, finished_at, result_json, active_ms FROM runs ORDER BY rowid", |row| {
             Ok(Run {
                 id: row.get(0)?,
                 status: row.get(1)?,
                 reason: row.get(2)?,
                 steps: row.get(3)?,
                 owner: row.get(4)?,
+                detail: row.get(5)?,
+                goal: row.get(6)?,
+                limits: json(row, 7)?,
+                created_at: row.get(8)?,
+                started_at: row.get(9)?,
+                finished_at: row.get(10)?,
+                result: row.get(11)?,
+                active_ms: row.get(12)?,
             })
         })?,
         steps: all(
             conn,
-            "SELECT id, run_id, idx, status, decision_json, observation_json FROM steps ORDER BY run_id, idx",
+            &format!(
+                "SELECT id, run_id, idx, status, decision_json, observation_json, policy_json, observation_hash, spec_hash,
+                     {ending}, policy_id, started_at, finished_at FROM steps s ORDER BY run_id, idx"
+            ),
             |row| {
                 Ok(Step {
                     id: row.get(0)?,
@@ -138,21 +181,41 @@ fn read(conn: &Connection) -> rusqlite::Result<Record> {
                     status: row.get(3)?,
                     decision: json(row, 4)?,
                     observation: json(row, 5)?,
+                    policy: json(row, 6)?,
+                    observation_hash: row.get(7)?,
+                    spec: row.get(8)?,
+                    ending: row.get(9)?,
+                    policy_id: row.get(10)?,
+                    started_at: row.get(11)?,
+                    finished_at: row.get(12)?,
                 })
             },
         )?,
         approvals: all(
             conn,
-            "SELECT id, run_id, step_id, kind, capability_json, presentation_json, request_json, hash, status, decided_by
+            "SELECT id, run_id, step_id, kind, capability_json, presentation_json, request_json, hash, status, decided_by,
+                 note, created_at, decided_at, expires_at
              FROM approvals ORDER BY rowid",
             approval,
         )?,
         calls: match has("proxy_calls")? {
-            true => all(conn, "SELECT request_key, run_id, open FROM proxy_calls ORDER BY id", |row| {
-                Ok(Call { key: row.get(0)?, run: row.get(1)?, open: row.get(2)? })
+            true => all(conn, "SELECT request_key, run_id, open, tool, side_effect, settled_at > 0, outcome, session FROM proxy_calls ORDER BY id", |row| {
+                Ok(Call {
+                    key: row.get(0)?,
+                    run: row.get(1)?,
+                    open: row.get(2)?,
+                    tool: row.get(3)?,
+                    class: row.get(4)?,
+                    settled: row.get(5)?,
+                    outcome: row.get(6)?,
+                    session: row.get(7)?,
+                })
             })?,
             false => Vec::new(),
         },
+        specs: all(conn, "SELECT hash, spec_json FROM tool_specs ORDER BY hash", |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?,
         groups,
         integrity,
     })
@@ -197,5 +260,9 @@ fn approval(row: &Row<'_>) -> rusqlite::Result<Approval> {
         hash: row.get(7)?,
         status: row.get(8)?,
         by: row.get(9)?,
+        note: row.get(10)?,
+        created_at: row.get(11)?,
+        decided_at: row.get(12)?,
+        expires_at: row.get(13)?,
     })
 }

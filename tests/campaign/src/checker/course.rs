@@ -1,0 +1,509 @@
+//! The course of a run: which event may follow which, told from the specification's state machines (sections 1.5, 2 and
+//! 3.1), and what the proxy's index may say of it (its sections 2.6 and 2.7).
+//!
+//! Where `fold` holds rows to events, this holds events to each other: a record can agree with itself in every row and still
+//! tell of a call that began twice, without its answer, or after its end.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::canon::{canonical, canonical_text, sha256};
+use super::record::{Event, Record};
+use super::{Property, Violation};
+
+/// What a run may end as, and why.
+const ENDS: [(&str, &[&str]); 3] = [
+    ("COMPLETED", &["goal_completed"]),
+    (
+        "FAILED",
+        &[
+            "goal_failed",
+            "limit_steps",
+            "limit_model_calls",
+            "limit_tokens",
+            "limit_cost",
+            "limit_active_time",
+            "limit_elapsed_time",
+            "repeated_tool_failures",
+            "loop_detected",
+            "model_unavailable",
+            "policy_abort",
+            "tool_abort",
+            "reconcile_conflict",
+            "agent_error",
+            "internal_error",
+        ],
+    ),
+    ("CANCELLED", &["approval_rejected", "approval_expired", "operator_cancelled"]),
+];
+/// What asks about a call that was cut off, or whose answer nobody knows.
+const INTERRUPTION: &str = "interrupted_side_effect";
+
+#[derive(Debug, Default)]
+struct Run {
+    status: String,
+    steps: i64,
+    /// Its newest step, and its newest question.
+    step: String,
+    asked: String,
+    questions: u64,
+    /// Whether its call has failed, which is told next.
+    owes: bool,
+    /// Who took it over last, while nobody else can have it.
+    owner: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Step {
+    run: String,
+    status: String,
+    decision: Value,
+    /// What the policy said last, since the step was begun or gone on with.
+    policy: Option<Value>,
+    /// Whether its call was cut off, so that nobody knows what came of it.
+    cut_off: bool,
+    /// The newest question about it.
+    asked: String,
+    started: u64,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    status: String,
+    kind: String,
+    capability: Value,
+    used: bool,
+}
+
+#[derive(Debug, Default)]
+struct Course {
+    runs: HashMap<String, Run>,
+    steps: HashMap<String, Step>,
+    asked: HashMap<String, Asked>,
+    wrong: Vec<Violation>,
+}
+
+/// Looks for what the specification does not have. `whole` says that no column was ever missing.
+pub(super) fn look(record: &Record, whole: bool) -> Vec<Violation> {
+    let mut course = Course::default();
+    for event in &record.events {
+        if let Err(why) = course.hear(event) {
+            let detail = format!("{} at {} of run {}: {why}", event.kind, event.seq, event.run);
+            course.wrong.push(Violation { property: Property::Course, detail });
+        }
+    }
+    course.holders(record);
+    course.index(record);
+    // An older version's file had not all of the columns.
+    if whole {
+        course.specs(record);
+        course.results(record);
+    }
+    course.wrong
+}
+
+/// Fails with these words unless it holds.
+fn must(holds: bool, why: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(why.to_owned()) }
+}
+
+impl Course {
+    fn hear(&mut self, event: &Event) -> Result<(), String> {
+        let payload = &event.payload;
+        let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
+        if event.kind == "run.created" {
+            let begun = Run { status: "CREATED".to_owned(), ..Run::default() };
+            return must(self.runs.insert(event.run.clone(), begun).is_none(), "it began before");
+        }
+        let run = self.runs.get_mut(&event.run).ok_or("it never began")?;
+        let is_late = event.kind == "step.tool_finished" && payload["late"] == true;
+        if is_late {
+            return must(run.status == "CANCELLED", "only a cancelled run hears of it late");
+        }
+        must(!matches!(&*run.status, "COMPLETED" | "FAILED" | "CANCELLED"), "its run was over")?;
+        let owed = std::mem::take(&mut run.owes);
+        must(!owed || event.kind == "step.failed", "the step before it has failed, and nothing says so")?;
+        let running = run.status == "RUNNING";
+        match &*event.kind {
+            "run.started" => {
+                must(run.status == "CREATED", "it was started before")?;
+                run.status = "RUNNING".to_owned();
+                return Ok(());
+            }
+            "step.started" => {
+                must(running && payload["index"] == run.steps, "it is not this step's turn")?;
+                let last = self.steps.get(&run.step).map_or("done", |step| &*step.status);
+                must(matches!(last, "done" | "failed" | "interrupted"), "the step before it is not over")?;
+                run.steps += 1;
+                run.step.clone_from(&event.step);
+                let begun = Step { run: event.run.clone(), status: "deciding".to_owned(), ..Step::default() };
+                return must(self.steps.insert(event.step.clone(), begun).is_none(), "the step began before");
+            }
+            "run.resumed" => {
+                match payload["approval_id"].as_str() {
+                    Some(id) => {
+                        must(
+                            run.status == "WAITING_FOR_APPROVAL" && id == run.asked,
+                            "it waited for another",
+                        )?;
+                        let asked = self.asked.get(id).ok_or("nobody was asked")?;
+                        must(asked.status == "approved" && !asked.used, "nothing is granted")?;
+                        let step = self.steps.get_mut(&run.step).ok_or("it has no step")?;
+                        step.policy = None;
+                        run.owner = None;
+                    }
+                    None => must(running, "nobody held it")?,
+                }
+                run.status = "RUNNING".to_owned();
+                return Ok(());
+            }
+            "lease.taken_over" => {
+                must(running, "nobody held it")?;
+                must(text("previous_owner") != text("owner"), "it is taken over from who takes it over")?;
+                let known = run.owner.replace(text("owner"));
+                let from = known.is_none_or(|known| known == text("previous_owner"));
+                return must(from, "it is taken over from who did not hold it");
+            }
+            "run.finished" => return self.finish(event),
+            "limit.exceeded" | "loop.detected" | "model.dispatched" | "model.completed" | "model.failed" => {
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.of_step(event)
+    }
+
+    fn finish(&mut self, event: &Event) -> Result<(), String> {
+        let text = |key: &str| event.payload[key].as_str().unwrap_or_default();
+        let (status, reason) = (text("status"), text("reason"));
+        let run = self.runs.get_mut(&event.run).ok_or("it never began")?;
+        let fits = ENDS.iter().any(|(of, reasons)| *of == status && reasons.contains(&reason));
+        must(fits, "no run ends so")?;
+        must(event.payload["steps"] == run.steps, "it had another number of steps")?;
+        let step = self.steps.get(&run.step);
+        let is_open = step.is_some_and(|step| matches!(&*step.status, "executing" | "awaiting_approval"));
+        must(status != "COMPLETED" || !is_open, "its call is not over")?;
+        let asked = self.asked.get(&run.asked).map_or("", |asked| &*asked.status);
+        must(reason != "approval_rejected" || asked == "rejected", "nobody rejected it")?;
+        must(reason != "approval_expired" || asked == "expired", "nothing expired")?;
+        run.status = status.to_owned();
+        Ok(())
+    }
+
+    fn of_step(&mut self, event: &Event) -> Result<(), String> {
+        let payload = &event.payload;
+        let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
+        let run = self.runs.get_mut(&event.run).ok_or("it never began")?;
+        let step = self.steps.get_mut(&event.step).ok_or("the step never began")?;
+        must(step.run == event.run && run.step == event.step, "it is of another step than the run's newest")?;
+        let running = run.status == "RUNNING";
+        let status = step.status.clone();
+        match &*event.kind {
+            "step.decided" => {
+                must(running && status == "deciding" && step.decision.is_null(), "it was decided before")?;
+                step.decision = payload.clone();
+            }
+            "step.policy" => {
+                must(
+                    matches!(&*status, "deciding" | "awaiting_approval" | "interrupted")
+                        && !step.decision.is_null(),
+                    "there is nothing to judge",
+                )?;
+                let view = &payload["view"];
+                let seen = view["step_count"] == run.steps && view["approvals"] == run.questions;
+                // What was cut off is asked about without asking the policy.
+                must(seen || status == "interrupted", "the policy was shown another run")?;
+                step.policy = Some(payload.clone());
+            }
+            "step.tool_started" => {
+                must(running, "its run does not run")?;
+                let same = payload["tool"] == step.decision["tool"]
+                    && canonical(&payload["args"]) == canonical(&step.decision["args"]);
+                must(same, "it is another call than was decided")?;
+                let policy = step.policy.take().ok_or("the policy was not asked")?;
+                let allowed = policy["outcome"] == "allow";
+                match payload["approval_id"].as_str() {
+                    None => must(status == "deciding" && allowed && !step.cut_off, "nobody allowed it")?,
+                    Some(id) => {
+                        must(
+                            status == "awaiting_approval" && id == step.asked,
+                            "it waited for another answer",
+                        )?;
+                        let asked = self.asked.get_mut(id).ok_or("nobody was asked")?;
+                        must(asked.status == "approved", "it was not granted")?;
+                        must(!asked.used, "its grant was used before")?;
+                        must(
+                            !step.cut_off || asked.kind == INTERRUPTION,
+                            "nobody allowed its repetition since it was cut off",
+                        )?;
+                        asked.used = true;
+                        let same = canonical(&policy["capability"]) == canonical(&asked.capability);
+                        must(allowed || same, "the policy asks about something else by now")?;
+                    }
+                }
+                step.started += 1;
+                step.status = "executing".to_owned();
+            }
+            "step.tool_finished" => {
+                must(status == "executing", "nothing was executing")?;
+                must(payload["tool"] == step.decision["tool"], "it is of another tool")?;
+                run.owes = payload.get("error").is_some();
+                step.status = if run.owes { "failed" } else { "done" }.to_owned();
+            }
+            "step.failed" => {
+                must(status != "done" && status != "executing", "it was over, or has not ended")?;
+                step.status = "failed".to_owned();
+            }
+            "step.interrupted" => {
+                must(matches!(&*status, "deciding" | "executing"), "there was nothing to interrupt")?;
+                let before = &payload["previous_status"];
+                let before = before.as_str().or_else(|| before["previous_status"].as_str());
+                must(before == Some(&*status), "it was not in that state")?;
+                step.cut_off |= status == "executing";
+                step.status = "interrupted".to_owned();
+            }
+            "approval.requested" => {
+                must(
+                    matches!(&*status, "deciding" | "awaiting_approval" | "interrupted"),
+                    "its step can't wait for an answer",
+                )?;
+                let policy = step.policy.as_ref().ok_or("the policy was not asked")?;
+                must(
+                    canonical(&policy["capability"]) == canonical(&payload["capability"]),
+                    "it asks about something else than the policy",
+                )?;
+                must(
+                    !step.cut_off || text("kind") == INTERRUPTION,
+                    "it does not say that its call was cut off",
+                )?;
+                let asked = Asked {
+                    status: "pending".to_owned(),
+                    kind: text("kind"),
+                    capability: payload["capability"].clone(),
+                    used: false,
+                };
+                (step.asked, run.asked) = (text("approval_id"), text("approval_id"));
+                (step.status, run.status) =
+                    ("awaiting_approval".to_owned(), "WAITING_FOR_APPROVAL".to_owned());
+                run.owner = None;
+                run.questions += 1;
+                return must(self.asked.insert(text("approval_id"), asked).is_none(), "it was asked before");
+            }
+            "approval.decided" => {
+                let waits = run.status == "WAITING_FOR_APPROVAL" && text("approval_id") == run.asked;
+                must(waits, "its run waits for something else")?;
+                let asked = self.asked.get_mut(&text("approval_id")).ok_or("nobody was asked")?;
+                let may = match (&*asked.status, &*text("status")) {
+                    ("pending", "approved" | "rejected") => !text("by").is_empty(),
+                    ("pending" | "approved", "expired") => true,
+                    _ => false,
+                };
+                must(may, &format!("it was {} before", asked.status))?;
+                asked.status = text("status");
+            }
+            _ => return Err("no such event is known".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// Whoever took a run over last has it for as long as it runs, and a run that does not is nobody's.
+    fn holders(&mut self, record: &Record) {
+        for row in &record.runs {
+            let running = row.status == "RUNNING";
+            let taken = self.runs.get(&row.id).and_then(|run| run.owner.clone()).filter(|_| running);
+            let detail = match taken {
+                _ if running == row.owner.is_empty() => {
+                    format!("run {} is {} and held by {:?}", row.id, row.status, row.owner)
+                }
+                Some(owner) if owner != row.owner => {
+                    format!("run {} was taken over by {owner} and is held by {}", row.id, row.owner)
+                }
+                Some(_) | None => continue,
+            };
+            self.wrong.push(Violation { property: Property::Course, detail });
+        }
+    }
+
+    /// What the index says of a request, against the run that it names.
+    fn index(&mut self, record: &Record) {
+        for call in &record.calls {
+            let Some(run) = self.runs.get(&call.run) else { continue };
+            let over = matches!(&*run.status, "COMPLETED" | "FAILED" | "CANCELLED");
+            let mut steps = record.steps.iter().filter(|step| step.run == call.run);
+            let first = steps.clone().find(|step| step.decision["kind"] == "tool_call");
+            let key = first.map(|step| {
+                let args = canonical(&step.decision["args"]);
+                sha256(format!("{}\0{args}", step.decision["tool"].as_str().unwrap_or_default()).as_bytes())
+            });
+            // What came of the last call that was ever started.
+            let last = steps.rfind(|step| self.steps.get(&step.id).is_some_and(|told| told.started > 0));
+            let unknown = last.is_some_and(|step| {
+                step.status == "interrupted" || matches!(&*step.ending, "timed_out" | "no_answer")
+            });
+            let spec = first.and_then(|step| record.specs.iter().find(|(hash, _)| *hash == step.spec));
+            let class = spec.and_then(|(_, text)| serde_json::from_str::<Value>(text).ok());
+            let mutates = call.class != "read_only";
+            let why = if key.is_some_and(|key| key != call.key && !call.key.starts_with("invalid:")) {
+                "has the key of another request"
+            } else if first.is_some_and(|step| step.decision["tool"] != call.tool) {
+                "names another tool"
+            } else if !call.run.starts_with(&format!("{}.", call.session)) {
+                "names another session"
+            } else if class.is_some_and(|spec| spec["side_effect"] != call.class) {
+                "names another class"
+            } else if !call.open && !over {
+                "was closed while its run was not over"
+            } else if call.settled && !over {
+                "was settled while its run was not over"
+            } else if call.outcome == 1 && last.is_some_and(|step| step.ending != "not_sent") {
+                "says that nothing was started"
+            } else if call.outcome == 2 && mutates && (unknown || last.is_none()) {
+                "says that its outcome is known"
+            } else if call.outcome == 3 && last.is_some_and(|step| step.status == "done") {
+                "says that its outcome is unknown"
+            } else {
+                continue;
+            };
+            let detail = format!("the index's row of run {} {why}: {call:?}", call.run);
+            self.wrong.push(Violation { property: Property::Tables, detail });
+        }
+    }
+
+    /// A call that ends its run is the run's result, and a question that does not last for ever says for how long.
+    fn results(&mut self, record: &Record) {
+        let mut wrong: Vec<String> = Vec::new();
+        for run in record.runs.iter().filter(|run| run.status == "COMPLETED") {
+            let last = record.steps.iter().rfind(|step| step.run == run.id);
+            let content = last.filter(|step| step.decision["kind"] == "tool_call");
+            let content = content.and_then(|step| step.observation.get("content"));
+            if let Some(content) = content
+                && canonical_text(&run.result).as_deref() != Some(&canonical(content))
+            {
+                wrong.push(format!(
+                    "run {} has the result {:?}, and its call's is {content}",
+                    run.id, run.result
+                ));
+            }
+        }
+        for approval in &record.approvals {
+            let run = record.runs.iter().find(|run| run.id == approval.run);
+            let lasts = run.is_some_and(|run| run.limits["approval_ttl"].as_u64().unwrap_or(0) > 0);
+            if lasts == approval.expires_at.is_empty() {
+                wrong.push(format!("approval {} expires at {:?}", approval.id, approval.expires_at));
+            }
+        }
+        self.wrong.extend(wrong.into_iter().map(|detail| Violation { property: Property::Tables, detail }));
+    }
+
+    /// A specification hashes to its hash, and each that a step names is there.
+    fn specs(&mut self, record: &Record) {
+        let mut wrong: Vec<String> = Vec::new();
+        for (hash, text) in &record.specs {
+            if canonical_text(text).is_none_or(|text| sha256(text.as_bytes()) != *hash) {
+                wrong.push(format!("the specification {hash} does not hash to that"));
+            }
+        }
+        for step in record.steps.iter().filter(|step| !step.spec.is_empty()) {
+            if !record.specs.iter().any(|(hash, _)| *hash == step.spec) {
+                wrong.push(format!("step {} is of the specification {}, which is gone", step.id, step.spec));
+            }
+        }
+        self.wrong.extend(wrong.into_iter().map(|detail| Violation { property: Property::Tables, detail }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A call that a person approved, from its beginning to its end.
+    fn approved() -> Vec<Event> {
+        let decision = json!({"kind": "tool_call", "tool": "pay", "args": {"n": 1}});
+        let policy = |approvals: u64| json!({"outcome": "require_approval", "capability": {"n": 1}, "view": {"step_count": 1, "approvals": approvals}});
+        let asked = json!({"approval_id": "a", "kind": "remote_mutation", "capability": {"n": 1}});
+        let started = json!({"tool": "pay", "args": {"n": 1}, "approval_id": "a"});
+        let told = [
+            ("", "run.created", json!({})),
+            ("", "run.started", json!({})),
+            ("s", "step.started", json!({"index": 0})),
+            ("s", "step.decided", decision),
+            ("s", "step.policy", policy(0)),
+            ("s", "approval.requested", asked),
+            ("s", "approval.decided", json!({"approval_id": "a", "status": "approved", "by": "ana"})),
+            ("s", "run.resumed", json!({"approval_id": "a"})),
+            ("s", "step.policy", policy(1)),
+            ("s", "step.tool_started", started),
+            ("s", "step.tool_finished", json!({"tool": "pay"})),
+            ("", "run.finished", json!({"status": "COMPLETED", "reason": "goal_completed", "steps": 1})),
+        ];
+        let event = |(seq, (step, kind, payload)): (i64, (&str, &str, Value))| Event {
+            seq,
+            run: "r".to_owned(),
+            step: step.to_owned(),
+            at: String::new(),
+            kind: kind.to_owned(),
+            payload_text: payload.to_string(),
+            payload,
+            hash: String::new(),
+        };
+        (1..).zip(told).map(event).collect()
+    }
+
+    fn found(events: Vec<Event>) -> Vec<Violation> {
+        look(&Record { events, ..Record::default() }, true)
+    }
+
+    #[test]
+    fn a_call_that_a_person_approved_takes_a_course_that_there_is() {
+        assert!(found(approved()).is_empty(), "{:?}", found(approved()));
+    }
+
+    #[test]
+    fn every_event_that_is_left_out_or_comes_twice_is_noticed() {
+        let whole = approved();
+        // That the last one is missing shows in the run's row.
+        for at in 0..whole.len() - 1 {
+            let mut events = whole.clone();
+            let gone = events.remove(at);
+            assert!(!found(events).is_empty(), "{} was left out", gone.kind);
+        }
+        for at in (0..whole.len()).filter(|at| whole[*at].kind != "step.policy") {
+            let mut events = whole.clone();
+            events.insert(at, events[at].clone());
+            assert!(!found(events).is_empty(), "{} came twice", whole[at].kind);
+        }
+    }
+
+    #[test]
+    fn a_start_that_nobody_allowed_is_noticed() {
+        let changed: [(usize, &str, Value); 5] = [
+            (3, "args", json!({"n": 2})),
+            (6, "status", json!("rejected")),
+            (8, "capability", json!({"n": 2})),
+            (9, "approval_id", json!("b")),
+            (11, "reason", json!("approval_rejected")),
+        ];
+        for (at, key, value) in changed {
+            let mut events = approved();
+            events[at].payload[key] = value.clone();
+            assert!(!found(events).is_empty(), "{key} of event {} is {value}", at + 1);
+        }
+    }
+
+    #[test]
+    fn a_takeover_from_who_did_not_hold_the_run_is_noticed() {
+        let taken = |from: &str, by: &str| {
+            let mut event = approved()[1].clone();
+            event.kind = "lease.taken_over".to_owned();
+            event.payload = json!({"previous_owner": from, "owner": by});
+            event
+        };
+        let begun = approved()[..2].to_vec();
+        let with = |events: [Event; 2]| [begun.clone(), events.to_vec()].concat();
+        assert!(found(with([taken("a", "b"), taken("b", "c")])).is_empty());
+        assert!(!found(with([taken("a", "b"), taken("a", "c")])).is_empty());
+    }
+}
