@@ -21,8 +21,9 @@ pub(crate) fn walk(counts: &Path) -> Value {
 fn told(counts: &Path) -> Result<Value, String> {
     // Of an earlier run, there is nothing.
     drop(fs::remove_file(counts));
+    // Built as `cargo test --workspace` builds them, so that nothing is compiled twice.
     let output = Command::new(env!("CARGO"))
-        .args(["test", "--locked", "--quiet", "--package", "holdpoint-actors", "--test", "it", "chaos::"])
+        .args(["test", "--locked", "--quiet", "--workspace", "--test", "it", "chaos::"])
         .env(COUNTS, counts)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
