@@ -216,7 +216,9 @@ fn programs() -> Result<Programs, String> {
     let folder = campaign.parent().ok_or("this program is nowhere")?;
     let target = folder.parent().ok_or("this program is nowhere")?;
     let built = if cfg!(debug_assertions) { folder.to_owned() } else { target.join("campaign") };
-    let status = Command::new(env!("CARGO"))
+    // Through whoever chooses the toolchain, also when this program was not started by it.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
         .args([
             "build",
             "--locked",
