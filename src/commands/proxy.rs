@@ -21,6 +21,9 @@ use crate::signals::stop_signal;
 ///
 /// A host starts this command and speaks MCP with it. It ends with status 0 when the host closes its input, or on
 /// SIGINT, SIGTERM, SIGHUP or SIGQUIT, after the calls under way have been recorded.
+///
+/// Only the calls that go through it are governed. A host or a model with a shell, or with another way to the same
+/// service, can go around it, and can approve its own requests.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The configuration of the proxy

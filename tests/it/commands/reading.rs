@@ -277,6 +277,14 @@ fn the_help_goes_to_stdout_and_a_missing_command_s_usage_to_stderr() {
 }
 
 #[test]
+fn the_proxys_help_says_what_it_does_not_govern() {
+    let ran = Ran::of(&mut bare("proxy --help"));
+    let words = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Only the calls that go through it are governed."), "{}", ran.out);
+    assert!(words.contains("can approve its own requests"), "{}", ran.out);
+}
+
+#[test]
 fn a_pasted_argument_that_is_refused_comes_back_escaped() {
     let ran = Ran::of(bare("show").arg("--\u{202e}limit\u{9b}2J"));
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));
