@@ -97,7 +97,24 @@ impl ArgumentSchema {
                 .collect();
             Err(complaints.join("; "))
         };
-        std::panic::catch_unwind(AssertUnwindSafe(judge))
-            .unwrap_or_else(|_| Err("the arguments could not be judged by the schema".to_owned()))
+        judged(judge)
+    }
+}
+
+/// What the validator says; where it panics, the arguments are refused.
+fn judged(judge: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    std::panic::catch_unwind(AssertUnwindSafe(judge))
+        .unwrap_or_else(|_| Err("the arguments could not be judged by the schema".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // No arguments are known that make the validator panic, so what stands in for it does.
+    #[test]
+    fn a_panic_of_the_validator_refuses_the_arguments() {
+        let refused = judged(|| panic!("a bug"));
+        assert_eq!(refused, Err("the arguments could not be judged by the schema".to_owned()));
     }
 }

@@ -174,6 +174,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, "x").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        // Only root can give a file away; for everybody else there are root's.
+        let given = std::os::unix::fs::chown(&path, Some(12_345), None).is_ok();
+        let (path, owned_by) = if given { (path, 12_345) } else { ("/etc/passwd".into(), 0) };
+        let refused = read_owned(&path).unwrap_err();
+        assert!(matches!(refused, OwnedError::Foreign { owner, .. } if owner == owned_by), "{refused}");
+    }
+
+    #[test]
     fn only_a_regular_file_is_read() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(read_owned(dir.path()), Err(OwnedError::NotRegular(_))));

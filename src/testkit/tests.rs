@@ -163,6 +163,17 @@ async fn a_loop_of_ones_own_keeps_the_contract_wherever_it_dies() {
         let outcome = own_scene(SideEffect::LocalMutation).run(&[Disruption::crash(1, at)]).await;
         is_completed(&outcome);
     }
+    let crashes = [Disruption::crash(1, Point::ToolEffect), Disruption::crash(1, Point::Interrupted)];
+    let twice = own_scene(SideEffect::LocalMutation).run(&crashes).await;
+    is_completed(&twice);
+    assert_eq!((twice.disrupted.len(), changes(&twice)), (2, 2));
+    let spent = own_scene(SideEffect::RemoteMutation).run(&[Disruption::crash(1, Point::Resumed)]).await;
+    is_completed(&spent);
+    assert_eq!(
+        (changes(&spent), spent.approvals.len()),
+        (1, 3),
+        "a grant that a crash spent is asked for again"
+    );
     let attached =
         own_scene(SideEffect::RemoteMutation).run(&[Disruption::crash(1, Point::AttachAllowed)]).await;
     is_completed(&attached);
@@ -346,8 +357,14 @@ async fn a_table_that_agrees_finds_nothing() {
         PolicyCase::refused("unknown", "nope", "{}"),
         PolicyCase::refused("schema", "read", r#"{"n":"one"}"#),
         PolicyCase::refused("boundary", "read", r#"{"n":1,"n":2}"#),
+        PolicyCase::refused("number", "free", r#"{"n":1e10001}"#),
+        PolicyCase::new("free", "free", r#"{"n":1e10}"#, PolicyOutcome::Allow),
     ];
-    check_policy(&Careful, three_tools(), &cases).await.assert_none();
+    // What its schema would let pass, so that the boundary alone refuses it.
+    let free = tool_fn(ToolSpec::new("free", SideEffect::ReadOnly, r#"{"type":"object"}"#), |_| async {
+        Ok(ToolOutput::default())
+    });
+    check_policy(&Careful, [three_tools(), vec![free]].concat(), &cases).await.assert_none();
 }
 
 #[tokio::test]

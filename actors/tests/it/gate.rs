@@ -263,6 +263,9 @@ async fn what_whoever_decides_sees_is_what_the_policy_sees_and_costs_no_reading(
 
     let between = session.input().await.unwrap();
     assert_eq!((between.run.step_count, between.steps.len()), (1, 1));
+    bench.sql("UPDATE steps SET status = 'failed'");
+    assert_eq!(session.input().await.unwrap().steps, between.steps, "the session's own, and not read again");
+    bench.sql("UPDATE steps SET status = 'done'");
     let step = session.step().await.unwrap().unwrap();
     let readings = bench.clock.count();
     let input = session.input().await.unwrap();

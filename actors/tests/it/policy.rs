@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use holdpoint_actors::policy::{self, EVALUATIONS_MAX, PolicyError};
+use holdpoint_actors::policy::{self, EVALUATIONS_MAX, Policy, PolicyError};
 use holdpoint_actors::session::{Beginning, Pace, SessionError};
 use holdpoint_actors::store::Options;
 use holdpoint_core::json::Json;
@@ -220,11 +220,14 @@ async fn a_named_policy_is_recorded_on_each_step_that_it_judged_and_an_unnamed_o
     let judged = bench.events(&r()).into_iter().find(|event| event.kind == "step.policy").unwrap();
     assert!(judged.payload.contains("\"policy_id\":\"rules-v7\""));
 
-    let plain =
-        bench.process(&tools(), Rules::named(Some(""), |request, _| Ok(default_decision(request)))).await;
-    let session = plain.gate.begin("plain".into(), "g", limits()).await.unwrap();
-    act(&session, call("read", "{}")).await;
-    assert!(!bench.events(&"plain".into()).iter().any(|event| event.payload.contains("policy_id")));
+    let nameless = Rules::named(Some(""), |request, _| Ok(default_decision(request)));
+    for (id, policy) in [("plain", nameless as Arc<dyn Policy>), ("default", by_class())] {
+        let process = bench.process(&tools(), policy).await;
+        let session = process.gate.begin(id.into(), "g", limits()).await.unwrap();
+        act(&session, call("read", "{}")).await;
+        assert_eq!(bench.steps(&id.into())[0].policy_id, None, "{id}");
+        assert!(!bench.events(&id.into()).iter().any(|event| event.payload.contains("policy_id")), "{id}");
+    }
 }
 
 #[tokio::test]

@@ -4,13 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use holdpoint::proxy::config::Config;
 use holdpoint::proxy::journal::KeptJournal;
+use holdpoint::proxy::owned::OwnedError;
 use holdpoint::proxy::serve::{Opened, Prepared, ServeError, Served};
 use holdpoint_actors::clock::wall;
 use holdpoint_actors::store::{Answer, OperatorStore, Verdict};
@@ -359,6 +360,11 @@ fn what_is_wrong_with_the_operators_files_is_found_before_anything_starts() {
     fs::write(place.path("runs.db"), "").unwrap();
     fs::set_permissions(place.path("runs.db"), Permissions::from_mode(0o646)).unwrap();
     assert!(matches!(place.prepare(), Err(ServeError::Database(_))));
+    fs::set_permissions(place.path("runs.db"), Permissions::from_mode(0o600)).unwrap();
+    fs::rename(place.path("runs.db"), place.path("elsewhere.db")).unwrap();
+    symlink(place.path("elsewhere.db"), place.path("runs.db")).unwrap();
+    let error = place.prepare().unwrap_err();
+    assert!(matches!(error, ServeError::Database(OwnedError::Symlink(_))), "{error}");
     let reaching = Place::new();
     let inside = reaching.path("").to_str().unwrap().to_owned();
     let reaching = reaching.with(|config| config["servers"][0]["command"] = json!(["x", inside]));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdpoint_core::across_calls::{Asked, Obstacle, OpenCalls, Ruling, decide};
+use holdpoint_core::across_calls::{Asked, IndexWrite, Obstacle, OpenCalls, Ruling, decide};
 use holdpoint_core::approval::INTERRUPTED_SIDE_EFFECT;
 use holdpoint_core::attempt::Upstream;
 use holdpoint_core::ids::{RequestKey, RunId, SessionName};
@@ -183,6 +183,24 @@ fn a_requests_own_history_is_read_as_far_as_it_decides() {
     row(&f.conn, 4, "k", "bank_pay");
     let (Ruling::Begin(begin), _) = ruling(&f) else { panic!("{:?}", ruling(&f)) };
     assert_eq!(begin.reuse.unwrap().as_str(), "s.4");
+}
+
+#[test]
+fn a_row_without_a_run_is_settled_by_whoever_finds_it_and_stays_to_be_begun() {
+    let (f, tools) = (file(), upstreams());
+    row(&f.conn, 1, "k1", "bank_pay");
+    let other = asked(&tools, "bank_pay", "k2");
+    let seen = see(&f.conn, &other);
+    assert_eq!(seen.settles, [IndexWrite::SettleEmpty { run_id: "s.1".into(), at: other.now }]);
+    assert!(
+        matches!(decide(&other, &seen.view), Ruling::Begin(_)),
+        "nothing started, so nothing is in the way"
+    );
+    settled(&f.conn, 1, 1);
+    assert_eq!(see(&f.conn, &other).settles, []);
+    let own = asked(&tools, "bank_pay", "k1");
+    let Ruling::Begin(begin) = decide(&own, &see(&f.conn, &own).view) else { panic!("it begins") };
+    assert_eq!(begin.reuse, Some("s.1".into()));
 }
 
 #[test]

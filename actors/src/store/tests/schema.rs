@@ -281,6 +281,22 @@ fn a_file_of_every_older_version_comes_to_the_same_shape() {
 }
 
 #[test]
+fn a_run_that_was_running_before_leases_came_is_held_for_the_length_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let conn = Connection::open(folder.path().join("old.db")).unwrap();
+    migrate_runtime_upto(&conn, 4, start_time()).unwrap();
+    conn.execute_batch(
+        "INSERT INTO runs (id, goal, status, limits_json, created_at) VALUES
+             ('r1', 'g', 'RUNNING', '{}', '2026-01-01T00:00:00Z'),
+             ('r2', 'g', 'WAITING_FOR_APPROVAL', '{}', '2026-01-01T00:00:00Z');",
+    )
+    .unwrap();
+    migrate_runtime_upto(&conn, i64::MAX, at(100)).unwrap();
+    let held = format!("agentrt:pre-lease-version|{}", at(130).to_rfc3339());
+    assert_eq!(rows(&conn, "SELECT lease_owner, lease_expires_at FROM runs ORDER BY id"), [&*held, "|"]);
+}
+
+#[test]
 fn a_file_of_a_newer_version_is_refused_by_both_openers() {
     for (table, stamp) in
         [("schema_migrations", "'x'"), ("proxy_schema_migrations", "1"), ("holdpoint_migrations", "'x'")]

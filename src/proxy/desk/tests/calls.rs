@@ -50,6 +50,7 @@ async fn an_allowed_read_runs_and_is_recorded() {
         [(false, 2), (true, 2)]
     );
     assert_eq!(place.events(&rows[0].0), ALLOWED);
+    assert_eq!(place.origins(&rows[0].0), ["model"]);
     assert!(rows[0].0.as_str().len() == 18 && rows[0].0.as_str().starts_with("s."), "{}", rows[0].0);
 }
 
@@ -73,6 +74,7 @@ async fn denied_and_invalid_calls_run_nothing_and_may_be_made_again() {
         "run.finished",
     ];
     assert_eq!(place.events(&place.last_run()), denied);
+    assert_eq!(place.origins(&place.last_run()), ["model", "operator"], "who ends a run is the gate");
     for bad in
         [r#"{"to":"a"}"#, r#"{"to":"a","to":"b","amount":1}"#, r#"{"to":"\ud800","amount":1}"#, "[1", "7"]
     {

@@ -259,6 +259,11 @@ impl Place {
         self.operator().read(|reader| reader.steps(run)).unwrap()
     }
 
+    /// Where the decisions of a run come from.
+    pub(super) fn origins(&self, run: &RunId) -> Vec<String> {
+        self.steps(run).into_iter().map(|step| step.decision.unwrap().origin).collect()
+    }
+
     /// The events of a run, by kind.
     pub(super) fn events(&self, run: &RunId) -> Vec<String> {
         let events = self.operator().read(|reader| reader.events(run)).unwrap();

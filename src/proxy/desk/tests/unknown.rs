@@ -44,6 +44,7 @@ async fn a_payment_without_an_answer_waits_for_a_person_whatever_the_policy() {
         "approval.requested",
     ];
     assert_eq!(place.events(&question.run_id), events);
+    assert_eq!(place.origins(&question.run_id), ["model", "operator"]);
     for later in [Duration::ZERO, Duration::from_secs(3600)] {
         desk.advance(later);
         assert!(desk.pay(LOST).await.is("UNKNOWN_OUTCOME", false).contains(question.id.as_str()));
