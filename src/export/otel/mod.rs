@@ -41,6 +41,7 @@ use std::time::Duration;
 use holdpoint_core::event::Event;
 use opentelemetry::InstrumentationScope;
 use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry::metrics::noop::NoopMeterProvider;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
@@ -108,7 +109,7 @@ pub struct Otlp {
     mapper: Mapper,
     history: Option<Box<dyn History>>,
     instruments: Instruments,
-    meters: SdkMeterProvider,
+    meters: Option<SdkMeterProvider>,
     spans: Option<Box<dyn SendSpans>>,
     waiting: Vec<SpanData>,
     progress: Arc<Progress>,
@@ -129,7 +130,8 @@ impl fmt::Debug for Otlp {
 /// What an exporter is put together from.
 struct Parts {
     spans: Option<Box<dyn SendSpans>>,
-    meters: SdkMeterProvider,
+    /// None when no metrics are asked for: a provider without a reader complains of every gauge.
+    meters: Option<SdkMeterProvider>,
     runtime: Runtime,
     trouble: LastTrouble,
     delay: Duration,
@@ -160,7 +162,7 @@ impl Otlp {
         let runtime = wiring::runtime()?;
         let parts = Parts {
             spans: Some(Box::new(spans)),
-            meters,
+            meters: Some(meters),
             runtime,
             trouble: LastTrouble::default(),
             delay: super::INTERVAL,
@@ -173,7 +175,10 @@ impl Otlp {
     fn of(parts: Parts, database: Option<&Path>) -> Otlp {
         let scope =
             || InstrumentationScope::builder("holdpoint").with_version(env!("CARGO_PKG_VERSION")).build();
-        let meter = parts.meters.meter_with_scope(scope());
+        let meter = match &parts.meters {
+            Some(meters) => meters.meter_with_scope(scope()),
+            None => NoopMeterProvider::new().meter_with_scope(scope()),
+        };
         let progress = Arc::new(Progress::default());
         if let Some(database) = database {
             Depth::watch(&meter, database, parts.runtime.handle().clone(), Arc::clone(&progress));
@@ -234,7 +239,8 @@ impl Otlp {
     /// # Errors
     /// When the collector does not take them.
     pub fn finish(&mut self) -> Result<(), NotTaken> {
-        self.meters.shutdown().map_err(|error| self.not_taken("metrics", &error))
+        let Some(meters) = &self.meters else { return Ok(()) };
+        meters.shutdown().map_err(|error| self.not_taken("metrics", &error))
     }
 
     fn not_taken(&self, signal: &'static str, error: &dyn fmt::Display) -> NotTaken {

@@ -99,11 +99,11 @@ impl Wires<'_> {
         Ok(Some(Box::new(exporter)))
     }
 
-    fn meters(&self, settings: &Settings, resource: Resource) -> Result<SdkMeterProvider, OtlpError> {
+    fn meters(&self, settings: &Settings, resource: Resource) -> Result<Option<SdkMeterProvider>, OtlpError> {
         let failed = failed("metrics");
         let exporter = match settings.metrics {
-            Exporter::None => return Ok(SdkMeterProvider::builder().with_resource(resource).build()),
-            Exporter::Console => return Ok(reading(Console::new(Box::new(io::stdout())), resource)),
+            Exporter::None => return Ok(None),
+            Exporter::Console => return Ok(Some(reading(Console::new(Box::new(io::stdout())), resource))),
             Exporter::Otlp(Protocol::Http) => MetricExporter::builder()
                 .with_http()
                 .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
@@ -118,7 +118,7 @@ impl Wires<'_> {
                 .build()
                 .map_err(failed)?,
         };
-        Ok(reading(exporter, resource))
+        Ok(Some(reading(exporter, resource)))
     }
 }
 

@@ -305,8 +305,19 @@ fn the_console_shows_what_would_be_sent_and_none_sends_nothing() {
     assert_eq!(goal, HOSTILE);
     let calls = lines.iter().find(|line| line["metric"] == "holdpoint.calls").unwrap();
     assert_eq!(calls["points"][0]["value"], 1);
-    let nothing = run(&record, "", &[("OTEL_TRACES_EXPORTER", "none"), ("OTEL_METRICS_EXPORTER", "none")]);
-    assert_eq!((nothing.status, nothing.out.as_str()), (0, ""));
+    let [no_spans, no_metrics] = ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"].map(|name| (name, "none"));
+    let nothing = run(&record, "", &[no_spans, no_metrics]);
+    assert_eq!((nothing.status, nothing.out.as_str(), nothing.err.as_str()), (0, "", ""));
+    let spans = run(&record, "", &[console[0], no_metrics]);
+    assert_eq!((spans.status, spans.err.as_str()), (0, ""));
+    assert!(spans.out.contains("\"agentrt.run\"") && !spans.out.contains("\"metric\""), "{}", spans.out);
+    let metrics = run(&record, "", &[no_spans, console[1]]);
+    assert_eq!((metrics.status, metrics.err.as_str()), (0, ""));
+    assert!(
+        metrics.out.contains("\"holdpoint.calls\"") && !metrics.out.contains("\"span\""),
+        "{}",
+        metrics.out
+    );
 }
 
 #[test]
