@@ -166,3 +166,37 @@ fn check(spec: Arc<UpstreamSpec>, outcome: Arc<Mutex<LoadOutcome>>) -> Check {
         Ok(offered)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use holdpoint_core::pin::listing::Page;
+    use holdpoint_core::pin::rules;
+    use holdpoint_core::time::UnixNanos;
+
+    use super::*;
+
+    #[test]
+    fn a_tool_whose_schema_does_not_compile_is_refused_and_the_others_are_offered() {
+        let page = br#"{"tools":[{"name":"bad","inputSchema":{"type":"object","properties":{"n":{"minLength":"one"}}}},
+            {"name":"good","inputSchema":{"type":"object"}}]}"#;
+        let mut live = Listing::new();
+        live.take(Page::read(page).unwrap()).unwrap();
+        let rules = br#"{"bad":{"side_effect":"read_only"},"good":{"side_effect":"read_only"}}"#;
+        let second = Some(std::time::Duration::from_secs(1));
+        let spec = UpstreamSpec {
+            server: ServerSpec { name: "fs".to_owned(), default_timeout: second, ..ServerSpec::default() },
+            manifest: Manifest::pin("fs", UnixNanos::from_nanos(0), &live),
+            rules: rules::parse(rules).unwrap(),
+            terminal: false,
+        };
+        let outcome = Arc::default();
+        let offered = check(Arc::new(spec), Arc::clone(&outcome))(&live).unwrap();
+        assert_eq!(offered, BTreeSet::from(["good".to_owned()]));
+        let refused = lock(&outcome).report.refused.remove(0);
+        assert_eq!(refused.tool, "bad");
+        assert!(
+            refused.reason.starts_with("the runtime refuses it: the schema does not compile: "),
+            "{refused:?}"
+        );
+    }
+}

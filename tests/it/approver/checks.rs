@@ -1,5 +1,6 @@
 //! What a request must pass before its route: the rate, the size, the time, the signature, and not having been here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint::approver::Local;
@@ -7,6 +8,7 @@ use holdpoint::approver::webhook::{
     EVENT_DECISION, EVENT_REFUSED, Options, Secret, Secrets, SignatureStore, Webhook,
 };
 use holdpoint::gate::Limits;
+use holdpoint_actors::clock::Clock;
 use serde_json::json;
 
 use super::Scene;
@@ -119,6 +121,32 @@ async fn what_is_not_signed_as_it_stands_is_refused_and_decides_nothing() {
     assert_eq!(scene.standing(), "pending WAITING_FOR_APPROVAL ");
     assert_eq!(scene.read("SELECT COUNT(*) || '' FROM holdpoint_signatures"), "0", "none was remembered");
     assert_eq!(request.send(server.address).await.status, 202, "as it stands it passes");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn below_a_prefix_that_is_stripped_a_request_is_signed_without_it() {
+    let scene = Scene::titled("t").await;
+    let server = Server::of(&scene).await;
+    let local = Arc::new(Local::open(&scene.path).unwrap());
+    let memory = Arc::new(SignatureStore::open(&scene.path, super::start()).unwrap());
+    let hook = Webhook::new(local, memory, operators()).clock(Arc::clone(&server.clock) as Arc<dyn Clock>);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let routes = axum::Router::new().nest("/hooks", hook.router());
+    let serving = tokio::spawn(async move { axum::serve(listener, routes).await });
+    let below = approving(&server, &scene);
+    let asked = Request { target: format!("/hooks{}", below.target), ..below.clone() };
+    // A server of one's own keeps connections open, and the client here reads to the end of one.
+    let closing = |mut headers: Vec<(&'static str, String)>| {
+        headers.push(("Connection", "close".to_owned()));
+        headers
+    };
+    is(&asked.send_with(address, &closing(asked.headers())).await, UNAUTHORIZED);
+    assert_eq!(scene.standing(), "pending WAITING_FOR_APPROVAL ");
+    assert_eq!(asked.send_with(address, &closing(below.headers())).await.status, 202);
+    assert_eq!(scene.standing(), "approved WAITING_FOR_APPROVAL ");
+    serving.abort();
     server.stop().await;
 }
 

@@ -335,8 +335,10 @@ async fn a_tool_in_the_status_tools_place_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_tool_is_not_offered() {
-    let place = Place::new();
+async fn a_changed_tool_is_not_offered_nor_one_without_a_rule() {
+    let place = Place::new().with(|config| {
+        config["servers"][0]["rules"].as_object_mut().unwrap().remove("refund");
+    });
     let mut manifest: Value = serde_json::from_slice(&fs::read(place.path("bank.json")).unwrap()).unwrap();
     manifest["tools"]["pay"]["description_hash"] = json!("0".repeat(64));
     manifest["tools"]["pay"]["description"] = json!("Pay nobody.");
@@ -346,6 +348,19 @@ async fn a_changed_tool_is_not_offered() {
     checked.unwrap();
     assert_eq!(reports[0].refused.len(), 1, "{reports:?}");
     assert_eq!(reports[0].refused[0].tool, "pay");
+
+    let mut host = place.serve().await;
+    let listed = host.ask("tools/list", json!({})).await;
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["bank_balance", "gate_status"]);
+    for name in ["bank_pay", "bank_refund"] {
+        let called =
+            host.ask("tools/call", json!({"name": name, "arguments": {"to": "kim", "amount": 1}})).await;
+        assert_eq!(called["error"]["code"], -32602, "{called}");
+    }
+    host.end().await;
+    assert_eq!(place.effects(), Vec::<Value>::new());
 }
 
 #[test]

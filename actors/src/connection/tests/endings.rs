@@ -146,10 +146,13 @@ async fn a_closing_connection_lets_the_server_answer_what_it_has() {
     let closed = connection.actor.call(Msg::Close, Some(PATIENCE));
     let released = async {
         connection.observe_until(|seen| seen.state == ConnectionState::Closing).await;
+        let again = connection.actor.call(Msg::Close, Some(PATIENCE));
         release.release();
+        again.await
     };
-    let (call, closed, ()) = tokio::join!(call, closed, released);
+    let (call, closed, again) = tokio::join!(call, closed, released);
     answered(call.unwrap());
     closed.unwrap().expect("an answer to Close");
+    again.unwrap().expect("an answer to the second, too");
     connection.handle.await.unwrap();
 }

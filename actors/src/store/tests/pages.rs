@@ -22,6 +22,9 @@ async fn a_page_has_a_size_and_a_total() {
         (5, vec!["r3", "r2"])
     );
     assert_eq!(page.rows[0].limits.as_ref().unwrap().max_steps, 50);
+    bench.other().execute("UPDATE runs SET created_at = '2099-01-01T00:00:00Z' WHERE id = 'r0'", []).unwrap();
+    let page = bench.client.read(|r| r.runs_page(2, 1)).await.unwrap();
+    assert_eq!(page.rows[0].id.as_str(), "r3", "by when they were written, and by no time of theirs");
     for (limit, offset) in [(0, 0), (-1, 0), (1, -1)] {
         let refused = bench.client.read(move |r| r.runs_page(limit, offset)).await.unwrap_err();
         assert!(matches!(refused, ReadError::NoPage { .. }), "{refused}");
