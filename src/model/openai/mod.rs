@@ -37,6 +37,8 @@ use crate::render::stop;
 
 const PROVIDER: &str = "openai";
 
+const KEY_VARIABLE: &str = "OPENAI_API_KEY";
+
 /// OpenAI's own address.
 pub const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 
@@ -75,7 +77,7 @@ impl OpenAi {
     /// When no model is named, the address is none, or a key would leave this machine over plain http.
     pub fn new(config: Config) -> Result<OpenAi, ConfigError> {
         let name = super::named(PROVIDER, config.name, &config.model)?;
-        let (base, key) = base_and_key(&config.base_url, config.api_key);
+        let (base, key) = base_and_key(&config.base_url, config.api_key, KEY_VARIABLE);
         let endpoint = Endpoint::check(PROVIDER, &base, !key.is_empty())?;
         let bearer = key.header(PROVIDER, "Bearer ")?;
         let keyless = key.is_empty();
@@ -105,11 +107,11 @@ impl OpenAi {
     }
 }
 
-/// The address, and the key that goes there.
-fn base_and_key(configured: &str, key: ApiKey) -> (String, ApiKey) {
+/// The address, and the key that goes there: one that is given, or, where the address is OpenAI's, the one in `variable`.
+fn base_and_key(configured: &str, key: ApiKey, variable: &str) -> (String, ApiKey) {
     let base = configured.trim_end_matches('/');
     let base = if base.is_empty() { DEFAULT_BASE_URL } else { base };
-    let key = if base == DEFAULT_BASE_URL { key.or_from("OPENAI_API_KEY") } else { key };
+    let key = if base == DEFAULT_BASE_URL { key.or_from(variable) } else { key };
     (base.to_owned(), key)
 }
 

@@ -257,17 +257,21 @@ fn a_key_is_refused_over_plain_http_to_another_machine() {
 
 #[test]
 fn the_environments_key_goes_to_openai_alone() {
-    // A key that is given comes before the environment's, wherever it goes.
-    let given = |base: &str| base_and_key(base, KEY.into());
-    for base in ["", DEFAULT_BASE_URL, "https://api.openai.com/v1/"] {
-        assert_eq!(given(base).0, DEFAULT_BASE_URL);
-        assert_eq!(given(base).1.header("p", "").unwrap(), KEY);
-    }
     // `PATH` stands for a variable that is set everywhere.
-    assert!(!ApiKey::default().or_from("PATH").is_empty());
-    assert!(ApiKey::default().or_from("HOLDPOINT_NO_SUCH_VARIABLE").is_empty());
-    let elsewhere = base_and_key("https://gateway.example/v1", ApiKey::default());
-    assert!(elsewhere.1.is_empty() && elsewhere.0 == "https://gateway.example/v1");
+    let of = |base: &str, key: &str| base_and_key(base, key.into(), "PATH");
+    for base in ["", DEFAULT_BASE_URL, "https://api.openai.com/v1/"] {
+        assert_eq!(of(base, "").0, DEFAULT_BASE_URL);
+        assert!(!of(base, "").1.is_empty(), "{base}");
+    }
+    for base in ["https://gateway.example/v1", "https://api.openai.com/v2", "http://127.0.0.1:8080/v1"] {
+        let (address, key) = of(base, "");
+        assert!(key.is_empty() && address == base, "{base}");
+    }
+    assert!(base_and_key("", ApiKey::default(), "HOLDPOINT_NO_SUCH_VARIABLE").1.is_empty());
+    // A key that is given comes before the environment's, wherever it goes.
+    for base in ["", "https://gateway.example/v1"] {
+        assert_eq!(of(base, KEY).1.header("p", "").unwrap(), KEY);
+    }
 }
 
 #[test]
