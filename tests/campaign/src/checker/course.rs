@@ -48,6 +48,8 @@ struct Run {
     step: String,
     asked: String,
     questions: u64,
+    /// Whether it was taken over, and does not go on yet.
+    taken: bool,
     /// Whether its call has failed, which is told next.
     owes: bool,
     /// Who took it over last, while nobody else can have it.
@@ -153,7 +155,13 @@ impl Course {
                         step.policy = None;
                         run.owner = None;
                     }
-                    None => must(running, "nobody held it")?,
+                    None => {
+                        must(running, "nobody held it")?;
+                        // Without a taking over, whoever had it gave it up, which no event tells.
+                        if !std::mem::take(&mut run.taken) {
+                            run.owner = None;
+                        }
+                    }
                 }
                 run.status = "RUNNING".to_owned();
                 return Ok(());
@@ -161,6 +169,7 @@ impl Course {
             "lease.taken_over" => {
                 must(running, "nobody held it")?;
                 must(text("previous_owner") != text("owner"), "it is taken over from who takes it over")?;
+                run.taken = true;
                 let known = run.owner.replace(text("owner"));
                 let from = known.is_none_or(|known| known == text("previous_owner"));
                 return must(from, "it is taken over from who did not hold it");
@@ -418,6 +427,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::checker::record;
 
     /// A call that a person approved, from its beginning to its end.
     fn approved() -> Vec<Event> {
@@ -505,5 +515,30 @@ mod tests {
         let with = |events: [Event; 2]| [begun.clone(), events.to_vec()].concat();
         assert!(found(with([taken("a", "b"), taken("b", "c")])).is_empty());
         assert!(!found(with([taken("a", "b"), taken("a", "c")])).is_empty());
+    }
+
+    #[test]
+    fn a_run_that_was_taken_over_is_its_takers_until_they_give_it_up() {
+        let event = |kind: &str, payload: Value| {
+            let mut event = approved()[1].clone();
+            (event.kind, event.payload) = (kind.to_owned(), payload);
+            event
+        };
+        let taken = || event("lease.taken_over", json!({"previous_owner": "a", "owner": "b"}));
+        let resumed = || event("run.resumed", json!({"after": "interruption"}));
+        let held = |by: &str, events: Vec<Event>| {
+            let run = record::Run {
+                id: "r".to_owned(),
+                status: "RUNNING".to_owned(),
+                owner: by.to_owned(),
+                ..record::Run::default()
+            };
+            let events = [approved()[..2].to_vec(), events].concat();
+            look(&Record { events, runs: vec![run], ..Record::default() }, false)
+        };
+        assert!(held("b", vec![taken(), resumed()]).is_empty());
+        assert!(!held("c", vec![taken(), resumed()]).is_empty());
+        // Nobody held it by then: whoever came last says so by going on alone.
+        assert!(held("c", vec![taken(), resumed(), resumed()]).is_empty());
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Event {
     pub(crate) hash: String,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Run {
     pub(crate) id: String,
     pub(crate) status: String,
@@ -38,7 +38,7 @@ pub(crate) struct Run {
     pub(crate) active_ms: i64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Step {
     pub(crate) id: String,
     pub(crate) run: String,
@@ -56,7 +56,7 @@ pub(crate) struct Step {
     pub(crate) ending: String,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Approval {
     pub(crate) id: String,
     pub(crate) run: String,
@@ -75,7 +75,7 @@ pub(crate) struct Approval {
 }
 
 /// A row of the proxy's index.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Call {
     pub(crate) key: String,
     pub(crate) run: String,
