@@ -109,7 +109,8 @@
 //!
 //! # Features
 //!
-//! None that brings a package is on without being asked for (`bench`, which brings none, is). `testkit` brings the test kit,
+//! Two are on without being asked for: `bench`, which brings no package, and `cli`, which is the program `holdpoint` and what
+//! it needs for its command line: a library does without it (`default-features = false`). `testkit` brings the test kit,
 //! `full` everything; the rest are named where they are used.
 
 pub mod approver;
