@@ -15,7 +15,9 @@ use super::records::{self, Records};
 use crate::error::CommandError;
 use crate::text::{Ui, line, style};
 
-/// The most bytes of a hash that are printed; a true one has 64.
+/// The hex digits of a hash.
+const HASH_DIGITS: usize = 64;
+/// The most bytes of a stored hash that are printed; a true one has [`HASH_DIGITS`].
 const HASH_BYTES_MAX: usize = 128;
 
 /// Check the chain over every run's events
@@ -50,13 +52,15 @@ impl FromStr for KeptHead {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<KeptHead, Self::Err> {
-        let malformed = "not a positive event number, a colon and the hash that was kept";
+        let malformed =
+            "give a positive event number, a colon and the 64 hex digits of its hash, as verify prints them";
         let (seq, hash) = text.split_once(':').ok_or(malformed)?;
         let seq = seq.parse().map_err(|_| malformed)?;
-        if seq < 1 || hash.is_empty() {
+        let is_hash = hash.len() == HASH_DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if seq < 1 || !is_hash {
             return Err(malformed);
         }
-        Ok(KeptHead { seq, hash: hash.to_owned() })
+        Ok(KeptHead { seq, hash: hash.to_ascii_lowercase() })
     }
 }
 
@@ -297,31 +301,42 @@ mod tests {
         VerifyReport { from: 1, to, checked: to, hash: format!("h{to}"), broken: None }
     }
 
+    /// A head of event `seq`, whose hash is one digit over and over.
+    fn head(seq: i64, digit: &str) -> String {
+        format!("{seq}:{}", digit.repeat(HASH_DIGITS))
+    }
+
     #[test]
-    fn a_head_is_a_positive_number_a_colon_and_a_hash() {
-        assert_eq!("3:ab".parse(), Ok(KeptHead { seq: 3, hash: "ab".to_owned() }));
-        for bad in ["", "3", "3:", ":ab", "0:ab", "-1:ab", "x:ab", "9223372036854775808:ab"] {
+    fn a_head_is_a_positive_number_a_colon_and_the_64_hex_digits_of_a_hash() {
+        let kept = KeptHead { seq: 3, hash: "a".repeat(HASH_DIGITS) };
+        assert_eq!([head(3, "a"), head(3, "A")].map(|head| head.parse()), [Ok(kept.clone()), Ok(kept)]);
+        let (hash, number) = ("a".repeat(HASH_DIGITS), ["", "0", "-1", "x", "9223372036854775808"]);
+        let no_number = number.map(|number| format!("{number}:{hash}"));
+        let no_hash = ["", "3", "3:", "3:ab"].map(str::to_owned);
+        let no_digits = [head(3, "g"), format!("{}a", head(3, "a")), head(3, " "), head(3, "é")];
+        for bad in no_number.into_iter().chain(no_hash).chain(no_digits) {
             assert!(bad.parse::<KeptHead>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_range_that_can_t_be_walked_is_a_usage_error() {
-        for (from, to, head) in [(5, 4, ""), (0, 4, "5:ab"), (6, 0, "5:ab")] {
+        let fifth = &*head(5, "a");
+        for (from, to, head) in [(5, 4, ""), (0, 4, fifth), (6, 0, fifth)] {
             let error = Question::of(&args(from, to, head)).unwrap_err();
             assert_eq!(error.code, Code::Usage, "{from} {to} {head}");
         }
-        for (from, to, head) in [(0, 0, ""), (4, 4, ""), (0, 5, "5:ab"), (5, 0, "5:ab")] {
+        for (from, to, head) in [(0, 0, ""), (4, 4, ""), (0, 5, fifth), (5, 0, fifth)] {
             assert!(Question::of(&args(from, to, head)).is_ok(), "{from} {to} {head}");
         }
     }
 
     #[test]
     fn since_a_trusted_head_only_it_and_what_came_after_are_checked() {
-        let question = Question::of(&since("5:ab", 0)).unwrap();
-        let kept = KeptHead { seq: 5, hash: "ab".to_owned() };
+        let question = Question::of(&since(&head(5, "a"), 0)).unwrap();
+        let kept = KeptHead { seq: 5, hash: "a".repeat(HASH_DIGITS) };
         assert_eq!((question.from, question.to, question.kept), (5, 0, Some(kept)));
-        assert_eq!(Question::of(&since("5:ab", 4)).unwrap_err().code, Code::Usage);
+        assert_eq!(Question::of(&since(&head(5, "a"), 4)).unwrap_err().code, Code::Usage);
     }
 
     #[test]
@@ -329,14 +344,14 @@ mod tests {
         let question = Question::of(&args(0, 20, "")).unwrap();
         let error = judge(&question, &finding(upto(9), false, None)).unwrap_err();
         assert_eq!(error.code, Code::ChainNotReached);
-        let question = Question::of(&args(0, 0, "20:ab")).unwrap();
+        let question = Question::of(&args(0, 0, &head(20, "a"))).unwrap();
         assert_eq!(judge(&question, &finding(upto(9), true, None)).unwrap_err().code, Code::ChainNotReached);
     }
 
     #[test]
     fn a_kept_head_must_have_its_hash() {
-        let question = Question::of(&args(0, 0, "5:h5")).unwrap();
-        assert!(judge(&question, &finding(upto(9), true, Some("h5"))).is_ok());
+        let question = Question::of(&args(0, 0, &head(5, "a"))).unwrap();
+        assert!(judge(&question, &finding(upto(9), true, Some(&"a".repeat(HASH_DIGITS)))).is_ok());
         let error = judge(&question, &finding(upto(9), true, Some("other"))).unwrap_err();
         assert_eq!(error.code, Code::ChainHeadMismatch);
     }
@@ -349,7 +364,7 @@ mod tests {
             found: "b\x1bb".to_owned(),
             detail: "event 4 was altered".to_owned(),
         };
-        let question = Question::of(&args(0, 0, "4:aa")).unwrap();
+        let question = Question::of(&args(0, 0, &head(4, "a"))).unwrap();
         let finding = finding(VerifyReport { broken: Some(broken), ..upto(4) }, false, None);
         let mut out = Vec::new();
         print(&question, &finding, &mut out).unwrap();

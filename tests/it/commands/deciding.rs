@@ -230,6 +230,18 @@ fn a_tail_that_was_cut_off_shows_only_against_a_kept_head() {
 }
 
 #[test]
+fn a_head_that_is_none_is_refused_before_anything_is_read() {
+    let record = Record::waiting(pay());
+    for flag in ["--head", "--since"] {
+        for head in ["4:ab", "4", "4:deadbeef…"] {
+            let ran = record.run(&format!("verify {flag} {head}"));
+            assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{flag} {head}: {}", ran.err);
+            assert!(ran.err.contains("64 hex digits"), "{}", ran.err);
+        }
+    }
+}
+
+#[test]
 fn since_a_trusted_head_only_what_is_new_is_checked() {
     let record = Record::waiting(pay());
     let event = |seq: i64| {
@@ -242,7 +254,8 @@ fn since_a_trusted_head_only_what_is_new_is_checked() {
     let verified = record.json(&format!("verify --since {fourth}"));
     assert_eq!((&verified["from"], &verified["kept_head"]["matches"]), (&4.into(), &true.into()));
     assert_eq!(record.run(&format!("verify --since {second}")).code(), "chain.broken");
-    assert_eq!(record.run("verify --since 4:ab").code(), "chain.head_mismatch");
+    let other = format!("verify --since 4:{}", "ab".repeat(32));
+    assert_eq!(record.run(&other).code(), "chain.head_mismatch");
     assert_eq!(record.run(&format!("verify --since {fourth} --from 1")).status, 2);
 }
 

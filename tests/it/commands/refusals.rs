@@ -38,15 +38,17 @@ fn every_argument_is_judged_before_the_database_is_opened() {
         "verify --from -1",
         "verify --from 3 --to 2",
         "verify --head 3",
-        "verify --head 0:ab",
-        "verify --to 2 --head 3:ab",
-        "verify --from 4 --head 3:ab",
+        "verify --head 3:ab",
+        "verify --head 0:HASH",
+        "verify --to 2 --head 3:HASH",
+        "verify --from 4 --head 3:HASH",
         "pin",
         "check",
         "proxy",
         "nonsense",
     ] {
-        let ran = Ran::of(bare(line).env("HOLDPOINT_DB", &path));
+        let line = line.replace("HASH", &"a".repeat(64));
+        let ran = Ran::of(bare(&line).env("HOLDPOINT_DB", &path));
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{line}: {}", ran.err);
         assert!(!ran.err.contains("none.db"), "{line}: {}", ran.err);
     }
