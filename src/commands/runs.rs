@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use holdpoint::view::{ReadError, Reader, RunSummary, read};
+use holdpoint::view::{ReadError, Reader, RunSummary, fields, read};
 use holdpoint_core::approval::{Approval, ApprovalStatus};
 use holdpoint_core::ids::RunId;
 use holdpoint_core::run::RunStatus;
@@ -110,7 +110,7 @@ fn print_asked(asked: &Rows<Asked>, more: Option<More>, out: &mut dyn Write) -> 
             let expires = approval.expires_at.filter(|_| pending);
             let call = approval.request.as_ref().map_or_else(
                 || "(can't be read)".to_owned(),
-                |request| format!("{} {}", request.spec.name, request.args.as_str()),
+                |request| format!("{} {}", request.spec.name, fields::one_line(&request.args)),
             );
             table.row(vec![
                 Cell::foreign(run),

@@ -10,13 +10,14 @@ use holdpoint_core::across_calls::Upstreams;
 use holdpoint_core::approval::{Approval, ApprovalStatus};
 use holdpoint_core::attempt::{CameTo, Ended, Ending, came_to};
 use holdpoint_core::ids::StepId;
-use holdpoint_core::json::{Json, check_text};
+use holdpoint_core::json::check_text;
 use holdpoint_core::run::{Reason, RunStatus};
 use holdpoint_core::step::{Observation, ObservationKind, Step, StepStatus};
 use holdpoint_core::time::UnixNanos;
 use serde::Deserialize;
 
 use super::answer::{REASON_BYTES_MAX, clean, duration, error_text, quoted};
+use crate::view::fields::one_line;
 
 /// What a model is told that the tool does.
 pub(super) const DESCRIPTION: &str = "Tells which requests of this session wait for an operator's approval or, when it is \
@@ -101,7 +102,7 @@ impl Session<'_> {
     }
 
     fn describe(&self, call: &RecentCall, approval: &Approval) -> String {
-        let args = approval.request.as_ref().map_or(String::new(), |request| compact(&request.args));
+        let args = approval.request.as_ref().map_or(String::new(), |request| one_line(&request.args));
         let tool = clean(&call.tool, TOOL_BYTES_MAX);
         let what = format!("approval {} for {tool} {}", approval.id, clean(&args, ARGS_BYTES_MAX));
         format!("{what}: {}", self.fate(call, approval, &tool))
@@ -253,11 +254,6 @@ fn not_executed(observation: Option<&Observation>, reason: Option<Reason>) -> St
 
 fn ending_of(call: &RecentCall, step: &StepId) -> Option<Ending> {
     call.endings.iter().find(|(id, _)| id == step).map(|(_, ending)| *ending)
-}
-
-/// JSON without the white space between its tokens.
-fn compact(json: &Json) -> String {
-    json.decode::<serde_json::Value>().map_or_else(|_| json.as_str().to_owned(), |value| value.to_string())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::bound::bound_string;
+use super::bound::{bound_string, decoded};
 use super::line::{counted, line};
 
 /// The most bytes of a field's name that are printed.
@@ -48,6 +48,12 @@ pub fn write(out: &mut dyn Write, json: &Json) -> io::Result<()> {
         field(out, name, value.get())?;
     }
     Ok(())
+}
+
+/// Gives JSON in one line, as it reads: without white space between its tokens, a character always alike, however it was
+/// escaped when it was stored. Text that is no JSON, or nested absurdly, stays as it is. Nothing is escaped for terminals yet.
+pub fn one_line(json: &Json) -> String {
+    decoded(json).map_or_else(|| json.as_str().to_owned(), |value| value.to_string())
 }
 
 /// An object's members as they stand, repeated ones included; `None` for anything else.
@@ -240,6 +246,14 @@ mod tests {
         assert!(text.contains(r"to\u{202e} ("), "{text}");
         assert!(text.contains(r#""ecila\u{202c}\u001b[2J""#), "{text}");
         assert!(text.contains("[+2 combining marks dropped]"), "{text}");
+    }
+
+    #[test]
+    fn a_line_shows_a_character_alike_however_it_was_stored() {
+        for stored in ["{\"to\": \"bob\u{202e}\", \"n\":1.50}", r#"{"to":"bob\u202e","n":1.50}"#] {
+            assert_eq!(one_line(&Json::trusted(stored)), "{\"to\":\"bob\u{202e}\",\"n\":1.50}");
+        }
+        assert_eq!(one_line(&Json::trusted("{oops")), "{oops");
     }
 
     #[test]

@@ -43,6 +43,9 @@ fn what_waits_is_listed_with_what_it_asks_for_however_much_ran_since() {
     r2 <bob's> pending remote_mutation - pay {"to":"bob\u{202e}","amount":20}
     r1 <alice's> pending remote_mutation - pay {"to":"alice","amount":20}
     "#);
+    let before = listed("runs --waiting");
+    record.tamper(r"UPDATE approvals SET request_json = replace(request_json, char(8238), '\u202e')");
+    assert_eq!(listed("runs --waiting"), before, "a character is shown alike, however a host escaped it");
     assert!(listed("runs --waiting --limit 1").ends_with("… 1 more; --offset 1 shows them\n"));
     let json = record.json("runs --waiting");
     assert_eq!((&json["total"], &json["runs"][1]["id"]), (&json!(2), &json!("r1")));

@@ -261,13 +261,14 @@ async fn the_status_tool_reports_and_leaves_no_trace() {
     desk.pay(KIM).await;
     let kim = place.only_pending();
     desk.advance(Duration::from_secs(90));
-    desk.pay(r#"{"to":"lou","amount":1}"#).await;
+    desk.pay(r#"{"to":"lou\u202e", "amount":1}"#).await;
     let lou = place.pending().pop().unwrap();
     let runs = place.rows().len();
     let all = desk.call("gate_status", "null").await;
     let text = all.is("GATE_STATUS", false);
     assert!(text.contains("2 requests") && text.contains("PENDING for 1m30s"), "{text}");
     assert!(text.contains(&format!("approval {} for bank_pay {}", kim.id, KIM)), "{text}");
+    assert!(text.contains(r#"bank_pay {"to":"lou\u{202e}","amount":1}: "#), "{text}");
     place.approve(&kim);
     place.reject(&lou, "no");
     assert!(desk.status_of(&kim).await.contains("APPROVED, awaiting collection"));
