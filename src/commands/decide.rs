@@ -8,7 +8,7 @@ use std::io::Write;
 use clap::builder::NonEmptyStringValueParser;
 use holdpoint::codes::Code;
 use holdpoint::trace;
-use holdpoint::view::{ApprovalView, Error, RunSummary, Verdict};
+use holdpoint::view::{ApprovalView, Error, LateOutcome, RunSummary, Verdict};
 use holdpoint_core::approval::Approval;
 use holdpoint_core::event::Event;
 use holdpoint_core::ids::{ApprovalId, RunId};
@@ -75,6 +75,9 @@ impl Who {
 struct Report {
     run: RunSummary,
     approval: ApprovalView,
+    /// What the attempt that it asks about came to after all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt_came_to: Option<LateOutcome>,
 }
 
 pub(super) fn run(
@@ -103,7 +106,7 @@ pub(super) fn run(
             tell_events(&events, ui)?;
             let decided = records.approval(&run, &approval.id)?;
             let run = records.summary(&run)?;
-            report(verdict, run, &decided, ui)
+            report(verdict, run, &decided, waits.attempt_came_to, ui)
         }
         Err(error) => {
             // A decision that came too late has expired the approval, and that is on record.
@@ -149,9 +152,15 @@ fn confirm(
     }
 }
 
-fn report(verdict: Verdict, run: RunSummary, decided: &Approval, ui: &mut Ui) -> Result<(), CommandError> {
+fn report(
+    verdict: Verdict,
+    run: RunSummary,
+    decided: &Approval,
+    attempt_came_to: Option<LateOutcome>,
+    ui: &mut Ui,
+) -> Result<(), CommandError> {
     if ui.json() {
-        return Ok(ui.write_json(&Report { run, approval: ApprovalView::of(decided) })?);
+        return Ok(ui.write_json(&Report { run, approval: ApprovalView::of(decided), attempt_came_to })?);
     }
     let clean = |text: &str| line(text, NAME_BYTES_MAX);
     let out = ui.out();
@@ -214,6 +223,22 @@ mod tests {
         assert_eq!(confirmed(false, Some("n\n"), false, false), Err(Code::Declined));
         assert_eq!(confirmed(false, Some(""), false, false), Err(Code::UsageConfirm));
         assert_eq!(confirmed(false, None, false, false), Err(Code::UsageConfirm));
+    }
+
+    #[test]
+    fn a_decision_in_json_says_what_the_attempt_came_to_where_that_is_known() {
+        let told = |came_to: Option<LateOutcome>| {
+            let (out, err) = (Captured::default(), Captured::default());
+            let mut ui = Ui::of_test(true, None, &out, &err);
+            let decided = waiting::approval("pay", "{}", "{}");
+            report(Verdict::Approve, RunSummary::default(), &decided, came_to, &mut ui).unwrap();
+            let told: serde_json::Value = serde_json::from_str(&out.text()).unwrap();
+            told.get("attempt_came_to").map(ToString::to_string)
+        };
+        let known = LateOutcome { observation: "tool_result".to_owned(), summary: "paid kim".to_owned() };
+        let shown = r#"{"observation":"tool_result","summary":"paid kim"}"#;
+        assert_eq!(told(Some(known)).as_deref(), Some(shown));
+        assert_eq!(told(None), None);
     }
 
     #[test]

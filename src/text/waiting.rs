@@ -63,6 +63,9 @@ pub(crate) fn decide_command(verb: &str, run: &RunId, approval: &ApprovalId, dat
 }
 
 #[cfg(test)]
+pub(crate) use tests::approval;
+
+#[cfg(test)]
 mod tests {
     use std::time::Duration;
 
@@ -74,7 +77,8 @@ mod tests {
 
     use super::*;
 
-    fn approval(tool: &str, args: &str, presentation: &str) -> Approval {
+    /// An approval that waits, of a call of `tool`.
+    pub(crate) fn approval(tool: &str, args: &str, presentation: &str) -> Approval {
         let spec = ToolSpec {
             name: tool.to_owned(),
             description: String::new(),
