@@ -233,6 +233,7 @@ async fn forward(mut stop: watch::Receiver<bool>, end: watch::Sender<bool>) {
 
 /// Loads the servers and opens the door, or says that it stays shut and ends the session.
 async fn open_up(house: Arc<House>, entrance: Arc<Entrance>, end: watch::Sender<bool>) {
+    let _shut = ShutByPanic(&entrance);
     let loaded = house.load().await;
     for line in loaded.reports.iter().flat_map(Report::lines) {
         house.journal().line(&line);
@@ -251,6 +252,23 @@ async fn open_up(house: Arc<House>, entrance: Arc<Entrance>, end: watch::Sender<
             entrance.state.send_replace(State::Failed(why));
             drop(tokio::time::timeout(UNTOLD, told).await);
             end.send_replace(true);
+        }
+    }
+}
+
+/// Says that the door stays shut should the opening panic, or who waits for it would wait for ever.
+struct ShutByPanic<'a>(&'a Entrance);
+
+impl Drop for ShutByPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state.send_if_modified(|state| {
+                let opening = matches!(state, State::Loading);
+                if opening {
+                    *state = State::Failed("something broke while the servers were loaded".to_owned());
+                }
+                opening
+            });
         }
     }
 }

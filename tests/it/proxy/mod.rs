@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use holdpoint::proxy::config::Config;
-use holdpoint::proxy::journal::KeptJournal;
+use holdpoint::proxy::journal::{Journal, KeptJournal};
 use holdpoint::proxy::owned::OwnedError;
 use holdpoint::proxy::serve::{Opened, Prepared, ServeError, Served};
 use holdpoint_actors::clock::wall;
@@ -78,13 +78,19 @@ impl Place {
 
     async fn serve(&self) -> Host {
         let journal = Arc::new(KeptJournal::default());
-        let opened = Opened::open(self.prepare().unwrap(), journal.clone()).await.unwrap();
+        self.serve_with(journal.clone(), journal).await
+    }
+
+    /// Serves with `journal`, which keeps its lines in `kept`.
+    async fn serve_with(&self, journal: Arc<dyn Journal>, kept: Arc<KeptJournal>) -> Host {
+        let opened = Opened::open(self.prepare().unwrap(), journal).await.unwrap();
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (read, write) = tokio::io::split(theirs);
         let (stop, stopped) = watch::channel(false);
         let served = tokio::spawn(opened.serve(read, write, stopped));
         let (read, input) = tokio::io::split(ours);
-        let mut host = Host { input, output: BufReader::new(read).lines(), served, stop, journal, next: 1 };
+        let output = BufReader::new(read).lines();
+        let mut host = Host { input, output, served, stop, journal: kept, next: 1 };
         let hello = host.ask("initialize", json!({"protocolVersion": "2025-06-18"})).await;
         assert_eq!(hello["result"]["serverInfo"]["name"], "gated-tools");
         host.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
@@ -318,6 +324,29 @@ async fn without_a_server_the_list_is_an_error_that_names_no_path() {
         "{:?}",
         host.journal.lines()
     );
+}
+
+/// A journal that breaks as it is written to.
+#[derive(Debug)]
+struct Breaking;
+
+impl Journal for Breaking {
+    fn line(&self, line: &str) {
+        panic!("a test breaks at {line:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_and_a_call_are_answered_also_when_the_opening_panics() {
+    let place = Place::new();
+    let mut host = place.serve_with(Arc::new(Breaking), Arc::default()).await;
+    let listed = host.ask("tools/list", json!({})).await;
+    assert!(listed["error"]["message"].as_str().unwrap().contains("no tools can be offered"), "{listed}");
+    let (text, failed) = host.call("bank_pay", json!({"to": "kim", "amount": 1})).await;
+    assert!(text.starts_with("UNAVAILABLE: ") && failed, "{text}");
+    let (served, _) = host.end().await;
+    assert!(matches!(served, Served::NothingOffered(_)), "{served:?}");
+    assert_eq!((place.effects(), processes_of(&place.world.path().join("ledger"))), (Vec::new(), 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
