@@ -367,9 +367,18 @@ impl Call {
             Verdict::Pending { .. } => Next::Again,
             Verdict::Ended { run } => {
                 session.close().await;
-                ended_badly(&run)
+                self.ended_badly(&run)
             }
         }
+    }
+
+    /// Answers for a run that ended while it was decided. Why a policy could not be asked is the operator's to read.
+    fn ended_badly(&self, run: &Run) -> Next {
+        if run.reason == Some(Reason::InternalError) {
+            self.desk.journal.line(&format!("error: run {}: {}", run.id, run.reason_detail));
+            return Unavailable::Start.into();
+        }
+        Answer::Denied { reason: run.reason_detail.clone() }.into()
     }
 
     /// Begins a run and puts its request to the policy. What is written is written when something follows from it.
@@ -559,11 +568,6 @@ fn pending(approval: &Approval) -> Answer {
         }
         Some(Ended::CutOff) | None => Answer::Interrupted { approval: id },
     }
-}
-
-/// A run that ended while it was decided: a limit, an operator, or a policy that could not be asked.
-fn ended_badly(run: &Run) -> Next {
-    Answer::Denied { reason: run.reason_detail.clone() }.into()
 }
 
 /// The arguments of a run's last tool call, as recorded.

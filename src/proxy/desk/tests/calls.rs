@@ -161,6 +161,18 @@ async fn a_call_that_never_left_is_unavailable_and_may_be_made_again() {
 }
 
 #[tokio::test]
+async fn a_policy_that_panics_runs_nothing_and_why_is_told_to_the_operator_alone() {
+    let place = Place::new();
+    let desk = place.desk(|s| (s.pay, s.policy_breaks) = (Some(Outcome::Allow), true)).await;
+    let got = desk.pay(r#"{"to":"kim","amount":3}"#).await;
+    let (text, run) = (got.is("UNAVAILABLE", true), place.last_run());
+    assert!(!text.contains(run.as_str()) && !text.contains("test breaks"), "{text}");
+    let told = format!("error: run {run}: policy: panic: a test breaks at run {run}");
+    assert!(desk.journal.lines().contains(&told), "{:?}", desk.journal.lines());
+    assert_eq!(place.bank.payments(), 0);
+}
+
+#[tokio::test]
 async fn a_host_that_cancels_stops_no_tool() {
     let place = Place::new();
     let desk = Arc::new(place.desk(|s| s.pay = Some(Outcome::Allow)).await);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdpoint_actors::clock::{Clock, HandClock, Mint, RandomMint, wall};
 use holdpoint_actors::executor::{Tool, ToolCall, ToolFailure, ToolOutput};
+use holdpoint_actors::policy::{Policy, PolicyError};
 use holdpoint_actors::recheck::{Rechecker, read};
 use holdpoint_actors::store::{Answer as Decision, OperatorStore, Options, Verdict};
 use holdpoint_actors::tree::{Tree, TreeSpec};
@@ -15,11 +16,11 @@ use holdpoint_core::approval::{Approval, ApprovalStatus};
 use holdpoint_core::attempt::Upstream;
 use holdpoint_core::ids::{RunId, SessionName};
 use holdpoint_core::json::Json;
-use holdpoint_core::policy::Outcome;
+use holdpoint_core::policy::{Outcome, PolicyDecision, PolicyView};
 use holdpoint_core::recheck::Report;
 use holdpoint_core::run::Limits;
 use holdpoint_core::step::Step;
-use holdpoint_core::tool::{SideEffect, ToolSpec};
+use holdpoint_core::tool::{SideEffect, ToolRequest, ToolSpec};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::Notify;
@@ -116,6 +117,7 @@ pub(super) struct Settings {
     pub(super) pay: Option<Outcome>,
     pub(super) fixed: BTreeMap<String, Json>,
     pub(super) mint: Arc<dyn Mint>,
+    pub(super) policy_breaks: bool,
 }
 
 impl Default for Settings {
@@ -129,7 +131,18 @@ impl Default for Settings {
             pay: None,
             fixed: BTreeMap::new(),
             mint: Arc::new(RandomMint),
+            policy_breaks: false,
         }
+    }
+}
+
+/// A policy that panics, and names the run as it does.
+struct Breaking;
+
+#[async_trait]
+impl Policy for Breaking {
+    async fn evaluate(&self, request: &ToolRequest, _: &PolicyView) -> Result<PolicyDecision, PolicyError> {
+        panic!("a test breaks at run {}", request.run_id)
     }
 }
 
@@ -155,7 +168,9 @@ impl Place {
         let reruns = Reruns::default();
         let policy = GatePolicy::new("test/1".to_owned(), reruns.clone());
         let store = Options { proxy_index: true, ..Options::default() };
-        let spec = TreeSpec { database: self.path.clone(), store, policy: Arc::new(policy.clone()) };
+        let evaluated: Arc<dyn Policy> =
+            if settings.policy_breaks { Arc::new(Breaking) } else { Arc::new(policy.clone()) };
+        let spec = TreeSpec { database: self.path.clone(), store, policy: evaluated };
         let running = Tree::start(spec).await.unwrap();
         let tool = |remote: &str, class, schema| -> Arc<dyn Tool> {
             let (name, remote) = (format!("bank_{remote}"), remote.to_owned());
