@@ -39,6 +39,9 @@ const TRIES_MAX: usize = 5;
 /// goes on with them.
 const ROUNDS_MAX: usize = 64;
 
+/// What a call may take beside its tool's time: the policy before it, the commits around it.
+const AROUND_THE_TOOL: Duration = Duration::from_secs(30);
+
 /// How often a host that asked for it is told that its call waits.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
@@ -150,17 +153,34 @@ impl Call {
             Ruling::Blocked(Blocked::Unknown { approval }) => self.blocked(approval).into(),
             Ruling::Blocked(Blocked::Cap { max }) => Answer::BlockedByCap { max }.into(),
             Ruling::Reask(unresolved) => self.reask(&asked, unresolved).await,
-            // A person cancelled it, and what comes of it is told to whoever waits for it: nobody is asked about it before.
-            Ruling::Begin(Begin { rerun: Some(attempt), .. })
-                if self.desk.executing.contains(&attempt.run_id) =>
-            {
-                Answer::InProgress.into()
-            }
             Ruling::Begin(begin) => {
+                match self.may_be_answered(begin.rerun.as_ref()).await {
+                    Ok(true) => return Answer::InProgress.into(),
+                    Ok(false) => {}
+                    Err(unavailable) => return unavailable.into(),
+                }
                 let proposal = self.proposal(self.args.clone(), Origin::Model);
                 self.begin(asked, begin, settles, proposal).await
             }
         }
+    }
+
+    /// Whether somebody may still hear what came of an attempt that a person cancelled: nobody is asked about it before.
+    /// Another process says no more of it than when it began, so there its time has to pass.
+    async fn may_be_answered(&self, attempt: Option<&Attempt>) -> Result<bool, Unavailable> {
+        let Some(attempt) = attempt.filter(|attempt| attempt.ended == Ended::CutOff) else {
+            return Ok(false);
+        };
+        if self.desk.executing.contains(&attempt.run_id) {
+            return Ok(true);
+        }
+        let until = attempt.started_at.plus(self.tool.timeout).plus(AROUND_THE_TOOL);
+        if self.desk.gate.now() >= until {
+            return Ok(false);
+        }
+        let run = attempt.run_id.clone();
+        let run = self.desk.read(move |reader| reader.run(&run)).await?;
+        Ok(run.is_some_and(|run| run.reason == Some(Reason::OperatorCancelled)))
     }
 
     fn blocked(&self, approval: ApprovalId) -> Answer {

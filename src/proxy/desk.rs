@@ -70,6 +70,7 @@ pub(super) struct DeskSpec {
 pub(super) struct Offered {
     pub(super) upstream: Upstream,
     pub(super) window: Duration,
+    pub(super) timeout: Duration,
     outcome: Outcome,
     listed: String,
 }
@@ -394,7 +395,7 @@ fn offer(tool: &dyn Tool, policy: &ProxyPolicy, windows: &HashMap<String, Durati
     let (outcome, _) = policy.configured(policy.tool(&spec.name)?);
     let window = windows.get(&spec.name).copied().unwrap_or_default();
     let listed = listed(&spec.name, &spec.description, spec.input_schema.as_str());
-    Some(Arc::new(Offered { upstream, window, outcome, listed }))
+    Some(Arc::new(Offered { upstream, window, timeout: spec.timeout, outcome, listed }))
 }
 
 fn listed(name: &str, description: &str, input_schema: &str) -> String {

@@ -15,6 +15,8 @@ const LOST: &str = r#"{"to":"kim","amount":7,"mode":"block-lost"}"#;
 const LOU: &str = r#"{"to":"lou","amount":1}"#;
 
 const AFTER_THE_WINDOW: Duration = Duration::from_secs(601);
+/// The tool's timeout, and what a call may take beside it.
+const AFTER_THE_CALL: Duration = Duration::from_secs(51);
 
 async fn allowing(place: &Place) -> Arc<TestDesk> {
     Arc::new(place.desk(|s| s.pay = Some(Outcome::Allow)).await)
@@ -147,6 +149,22 @@ async fn nobody_is_asked_about_a_cancelled_payment_while_it_still_executes() {
 }
 
 #[tokio::test]
+async fn another_process_asks_nobody_about_a_cancelled_payment_whose_answer_came() {
+    let place = Place::new();
+    let allow_at_once = |s: &mut Settings| (s.pay, s.window) = (Some(Outcome::Allow), Duration::ZERO);
+    let (desk, other) = (place.desk(allow_at_once).await, place.desk(allow_at_once).await);
+    let paying = tokio::spawn(async move { desk.pay(KIM).await });
+    place.bank.entered.notified().await;
+    place.cancel(&place.last_run(), "stop it");
+    other.pay(KIM).await.is("IN_PROGRESS", false);
+    place.bank.release.notify_one();
+    assert_eq!(paying.await.unwrap().text, "paid kim");
+    place.bank.release.notify_one();
+    assert_eq!(other.pay(KIM).await.text, "paid kim", "the first is known, and no window speaks for it");
+    assert_eq!((place.pending().len(), place.bank.payments()), (0, 2));
+}
+
+#[tokio::test]
 async fn a_question_says_so_when_the_outcome_that_it_asks_about_became_known() {
     let place = Place::new();
     let allow_at_once = |s: &mut Settings| (s.pay, s.window) = (Some(Outcome::Allow), Duration::ZERO);
@@ -154,7 +172,10 @@ async fn a_question_says_so_when_the_outcome_that_it_asks_about_became_known() {
     let paying = tokio::spawn(async move { desk.pay(KIM).await });
     place.bank.entered.notified().await;
     place.cancel(&place.last_run(), "stop it");
-    // Another process can't know whether the first one still waits for its answer.
+    // Another process can't know whether the first one still waits for its answer, but for how long it may.
+    other.pay(KIM).await.is("IN_PROGRESS", false);
+    assert_eq!(place.pending(), [], "the answer may still come");
+    other.advance(AFTER_THE_CALL);
     other.pay(KIM).await.is("INTERRUPTED", false);
     let question = place.question();
     let shown = || {
