@@ -171,7 +171,7 @@ impl Call {
         let Some(attempt) = attempt.filter(|attempt| attempt.ended == Ended::CutOff) else {
             return Ok(false);
         };
-        if self.desk.executing.contains(&attempt.run_id) {
+        if self.desk.executing.get(&attempt.run_id).is_some() {
             return Ok(true);
         }
         let until = attempt.started_at.plus(self.tool.timeout).plus(AROUND_THE_TOOL);
@@ -417,7 +417,7 @@ impl Call {
         let beginning = Beginning { pace: Pace::Effects, index, admission };
         let goal = format!("call {}", self.tool.upstream.name);
         let session = desk.gate.begin_with(run.clone(), &goal, desk.limits.clone(), beginning).await?;
-        let _named = rerun.map(|attempt| desk.reruns.name(&run, attempt));
+        let _named = rerun.map(|attempt| desk.reruns.note(&run, attempt));
         let opened = async {
             let step = session.step().await?.ok_or_else(|| SessionError::RunState {
                 run: run.clone(),
@@ -448,7 +448,7 @@ impl Call {
 
     /// Executes what was allowed, and answers with what was recorded.
     async fn execute(&self, session: Session, step: OpenStep) -> Next {
-        let called = self.desk.executing.name(session.run_id());
+        let called = self.desk.executing.note(session.run_id(), ());
         let executed = step.execute().await;
         drop(called);
         let Executed { observation, ending, run_over } = match executed {
@@ -543,7 +543,7 @@ impl Call {
         let args =
             executed.decision.as_ref().map_or_else(Json::empty_object, |decision| decision.args_or_empty());
         let attempt: Attempt = attempt_of(&executed, ended);
-        let _named = self.desk.reruns.name(session.run_id(), attempt);
+        let _named = self.desk.reruns.note(session.run_id(), attempt);
         let Some(next) = session.step().await? else {
             return Ok(self.ask_in_fresh_run(&session.run().await, args).await);
         };

@@ -3,7 +3,7 @@
 //! Owns which attempt a request repeats: the one that the waiting step's latest approval names, else the one that the
 //! proxy named as it proposed the request. Everything else is [`ProxyPolicy`]'s.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
@@ -22,69 +22,50 @@ use holdpoint_core::tool::{ToolRequest, ToolSpec};
 use super::policy::{ProxyPolicy, rerun_in};
 
 /// The attempts that requests under way repeat, by their runs.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Reruns(Arc<Mutex<HashMap<RunId, Attempt>>>);
-
-impl Reruns {
-    /// Names the attempt that `run` repeats, until the guard is dropped.
-    pub(super) fn name(&self, run: &RunId, attempt: Attempt) -> Named {
-        self.lock().insert(run.clone(), attempt);
-        Named { reruns: self.clone(), run: run.clone() }
-    }
-
-    fn get(&self, run: &RunId) -> Option<Attempt> {
-        self.lock().get(run).cloned()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Attempt>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Names an attempt for as long as it lives.
-#[derive(Debug)]
-pub(super) struct Named {
-    reruns: Reruns,
-    run: RunId,
-}
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        self.reruns.lock().remove(&self.run);
-    }
-}
+pub(super) type Reruns = Noted<Attempt>;
 
 /// The runs whose tools this process is calling.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Executing(Arc<Mutex<HashSet<RunId>>>);
+pub(super) type Executing = Noted<()>;
 
-impl Executing {
-    /// Counts `run` among them until the guard is dropped.
-    pub(super) fn name(&self, run: &RunId) -> Called {
-        self.lock().insert(run.clone());
-        Called { executing: self.clone(), run: run.clone() }
+/// What is noted of runs, each for as long as its guard lives.
+#[derive(Debug, Clone)]
+pub(super) struct Noted<T>(Arc<Mutex<HashMap<RunId, T>>>);
+
+impl<T> Default for Noted<T> {
+    fn default() -> Noted<T> {
+        Noted(Arc::default())
+    }
+}
+
+impl<T: Clone> Noted<T> {
+    /// Notes `what` of `run` until the guard is dropped.
+    pub(super) fn note(&self, run: &RunId, what: T) -> Note<T> {
+        self.lock().insert(run.clone(), what);
+        Note { of: self.clone(), run: run.clone() }
     }
 
-    /// Whether `run` is one of them.
-    pub(super) fn contains(&self, run: &RunId) -> bool {
-        self.lock().contains(run)
+    /// What is noted of `run`.
+    pub(super) fn get(&self, run: &RunId) -> Option<T> {
+        self.lock().get(run).cloned()
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<RunId>> {
+impl<T> Noted<T> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Says that a run's tool is being called for as long as it lives.
+/// Keeps a note for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Called {
-    executing: Executing,
+pub(super) struct Note<T> {
+    of: Noted<T>,
     run: RunId,
 }
 
-impl Drop for Called {
+impl<T> Drop for Note<T> {
     fn drop(&mut self) {
-        self.executing.lock().remove(&self.run);
+        self.of.lock().remove(&self.run);
     }
 }
 

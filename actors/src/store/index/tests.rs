@@ -8,17 +8,17 @@ use std::time::Duration;
 use holdpoint_core::across_calls::{Asked, IndexWrite, Obstacle, OpenCalls, Ruling, decide};
 use holdpoint_core::approval::INTERRUPTED_SIDE_EFFECT;
 use holdpoint_core::attempt::Upstream;
-use holdpoint_core::ids::{RequestKey, RunId, SessionName};
+use holdpoint_core::ids::{RequestKey, SessionName};
 use holdpoint_core::policy::Outcome;
 use holdpoint_core::run::Limits;
 use holdpoint_core::time::UnixNanos;
 use holdpoint_core::tool::SideEffect;
-use rusqlite::{Connection, StatementStatus};
+use rusqlite::Connection;
 
 use super::cache::IndexCache;
 use super::recent::{RECENT, RECENT_OF_MANY};
 use super::session::SESSION_RUNS;
-use super::view::{Depth, Entering, IndexRow, open_calls};
+use super::view::{Depth, Entering, open_calls};
 use crate::store::{Options, Reader, open};
 
 const NOW: UnixNanos = UnixNanos::from_nanos(1_790_000_000_000_000_000);
@@ -327,25 +327,6 @@ fn the_writers_memory_is_what_the_tables_say_whoever_wrote() {
             }
         }
     }
-}
-
-#[test]
-fn a_statement_is_parsed_once_whatever_it_is_asked_for() {
-    let f = file();
-    for id in 1..=3 {
-        row(&f.conn, id, &format!("k{id}"), "bank_pay");
-    }
-    let runs: Vec<RunId> = {
-        let mut statement = f.conn.prepare("SELECT run_id FROM proxy_calls").unwrap();
-        let runs = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
-        runs.map(|run| RunId::from(run.unwrap())).collect()
-    };
-    for run in &runs {
-        assert!(IndexRow::of_run(&f.conn, run).unwrap().is_some());
-    }
-    let statement = f.conn.prepare_cached(&IndexRow::sql_of_run()).unwrap();
-    let counts = [StatementStatus::Run, StatementStatus::RePrepare].map(|of| statement.get_status(of));
-    assert_eq!(counts, [3, 0]);
 }
 
 fn over(conn: &Connection) -> Vec<String> {

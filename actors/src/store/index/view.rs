@@ -387,14 +387,11 @@ impl IndexRow {
 
     /// The row of a run.
     pub(super) fn of_run(conn: &Connection, run: &RunId) -> rusqlite::Result<Option<IndexRow>> {
-        conn.prepare_cached(&IndexRow::sql_of_run())?.query_row([run.as_str()], IndexRow::read).optional()
-    }
-
-    pub(super) fn sql_of_run() -> String {
-        format!(
+        let sql = format!(
             "SELECT {INDEX_ROW}, {STANDING} FROM proxy_calls p LEFT JOIN runs r ON r.id = p.run_id
              WHERE p.run_id = ?"
-        )
+        );
+        conn.prepare_cached(&sql)?.query_row([run.as_str()], IndexRow::read).optional()
     }
 
     /// Shows the rows of a session that may be open or in doubt, oldest first, one at a time: there may be many.

@@ -236,10 +236,11 @@ fn a_kept_statement_is_planned_once_whatever_is_bound() {
     ];
     for conn in others.iter().chain([&writer]) {
         let sql = "SELECT id FROM proxy_calls WHERE session = ? AND request_key = ? AND open = 0";
-        let mut statement = conn.prepare(sql).unwrap();
         for key in ["first", "second", "third"] {
-            assert!(!statement.exists(("session", key)).unwrap());
+            assert!(!conn.prepare_cached(sql).unwrap().exists(("session", key)).unwrap());
         }
-        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+        let kept = conn.prepare_cached(sql).unwrap();
+        let counts = [StatementStatus::Run, StatementStatus::RePrepare].map(|of| kept.get_status(of));
+        assert_eq!(counts, [3, 0]);
     }
 }
