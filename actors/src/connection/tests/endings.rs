@@ -1,5 +1,7 @@
 //! Servers and actors that end in the middle of something.
 
+use ractor::rpc::CallResult;
+
 use super::*;
 
 /// A call that ends the server, with another in flight: both end at once, and the connection comes back.
@@ -155,4 +157,21 @@ async fn a_closing_connection_lets_the_server_answer_what_it_has() {
     closed.unwrap().expect("an answer to Close");
     again.unwrap().expect("an answer to the second, too");
     connection.handle.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_at_once_again_and_during_a_call_ends_the_server_once_and_answers_everybody() {
+    let connection = Connection::ready_in_sight("orphan").await;
+    let pids = connection.pids().await;
+    let call = connection.call_in_flight("silent", "{}").await;
+    let close = || connection.actor.call(Msg::Close, Some(PATIENCE));
+    let (first, second, call) = tokio::join!(close(), close(), call);
+    for closed in [first, second] {
+        assert!(matches!(closed, Ok(CallResult::Success(()))), "{closed:?}");
+    }
+    no_answer(call.unwrap());
+    all_gone(&pids).await;
+    connection.handle.await.unwrap();
+    let late = connection.actor.call(Msg::Close, Some(PATIENCE)).await;
+    assert!(matches!(late, Err(_) | Ok(CallResult::SenderError)), "nobody is left to close: {late:?}");
 }
