@@ -177,13 +177,7 @@ impl Tree {
     /// # Errors
     /// Why it did not start.
     pub async fn add(&self, child: ChildSpec) -> Result<(), String> {
-        let added = self.supervisor.call(|reply| supervisor::Msg::Add(Box::new(child), reply), None).await;
-        match added {
-            Ok(ractor::rpc::CallResult::Success(answer)) => answer,
-            Ok(ractor::rpc::CallResult::Timeout | ractor::rpc::CallResult::SenderError) | Err(_) => {
-                Err("the supervisor is gone".to_owned())
-            }
-        }
+        supervisor::add(&self.supervisor, child).await
     }
 
     /// Where the supervisor is, for observing and for faults.

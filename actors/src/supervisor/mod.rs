@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ractor::rpc::CallResult;
 use ractor::{
     Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus, RpcReplyPort, SpawnErr, SupervisionEvent,
 };
@@ -33,6 +34,9 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// How long the children have to work off what waits when the tree stops.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long one more child may take to start, which waits for nobody.
+pub const ADD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason with which a child stops that was asked to end for good: it is not started again.
 pub const CLOSED: &str = "closed";
@@ -140,6 +144,19 @@ pub enum Msg {
     Observe(RpcReplyPort<Vec<ChildObservation>>),
     /// Ends it in the way named. Only in builds for tests.
     Fail(Failure),
+}
+
+/// Has `supervisor` start one more child.
+///
+/// # Errors
+/// Why it did not start.
+pub(crate) async fn add(supervisor: &ActorRef<Msg>, child: ChildSpec) -> Result<(), String> {
+    let name = child.name.clone();
+    match supervisor.call(|reply| Msg::Add(Box::new(child), reply), Some(ADD_TIMEOUT)).await {
+        Ok(CallResult::Success(added)) => added,
+        Ok(CallResult::Timeout) => Err(format!("{name} did not start within {} s", ADD_TIMEOUT.as_secs())),
+        Ok(CallResult::SenderError) | Err(_) => Err("the supervisor is gone".to_owned()),
+    }
 }
 
 /// How a child fares.

@@ -123,3 +123,29 @@ async fn a_child_that_was_closed_is_not_started_again() {
     ended.await.unwrap();
     assert!(address.find(Duration::ZERO).await.is_none(), "and nothing was started meanwhile");
 }
+
+/// Never comes to its start.
+struct Unborn;
+
+impl Actor for Unborn {
+    type Msg = Order;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _me: ActorRef<Order>, (): ()) -> Result<(), ActorProcessingErr> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_never_starts_keeps_nobody_waiting() {
+    let (supervisor, ended, _) = supervised(usize::MAX).await;
+    let (cell, _address) = Address::vacant();
+    let added = add(&supervisor, ChildSpec::new("unborn", cell, || (Unborn, ()))).await;
+    assert_eq!(added, Err("unborn did not start within 10 s".to_owned()));
+    supervisor.stop(None);
+    ended.await.unwrap();
+    let (cell, _address) = Address::vacant();
+    let added = add(&supervisor, ChildSpec::new("late", cell, || (Unborn, ()))).await;
+    assert_eq!(added, Err("the supervisor is gone".to_owned()));
+}
