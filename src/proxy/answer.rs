@@ -236,6 +236,7 @@ impl Answer {
         format!("{}: {}", self.prefix(), self.sentences())
     }
 
+    /// Longer than other functions: the words of all answers are read beside each other.
     fn sentences(&self) -> String {
         match self {
             Answer::PendingApproval { approval } => format!(
