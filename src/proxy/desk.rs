@@ -109,12 +109,7 @@ impl Desk {
     ///
     /// # Errors
     /// A tool that the gate refuses.
-    pub(super) fn open(
-        tree: Tree,
-        policy: &GatePolicy,
-        reruns: Reruns,
-        spec: DeskSpec,
-    ) -> Result<Arc<Desk>, GateError> {
+    pub(super) fn open(tree: Tree, policy: &GatePolicy, spec: DeskSpec) -> Result<Arc<Desk>, GateError> {
         let proxy_policy = Arc::new(spec.policy);
         policy.load(Arc::clone(&proxy_policy), tree.store.clone());
         let specs = spec.tools.iter().map(|tool| tool.spec());
@@ -142,7 +137,7 @@ impl Desk {
         Ok(Arc::new(Desk {
             gate,
             tree,
-            reruns,
+            reruns: policy.reruns(),
             executing: Executing::default(),
             limits: spec.limits,
             hold: spec.hold,

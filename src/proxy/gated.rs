@@ -85,8 +85,13 @@ struct Loaded {
 
 impl GatePolicy {
     /// The policy of this identity, without any tools yet.
-    pub(super) fn new(id: String, reruns: Reruns) -> GatePolicy {
-        GatePolicy { id, reruns, loaded: Arc::default() }
+    pub(super) fn new(id: String) -> GatePolicy {
+        GatePolicy { id, ..GatePolicy::default() }
+    }
+
+    /// Where the attempts are noted that requests repeat.
+    pub(super) fn reruns(&self) -> Reruns {
+        self.reruns.clone()
     }
 
     /// Gives it its tools, once.

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::config::Config;
 use super::desk::{Desk, DeskSpec};
-use super::gated::{GatePolicy, Reruns};
+use super::gated::GatePolicy;
 use super::journal::Journal;
 use super::policy::{PolicyTool, ProxyPolicy};
 use crate::doctor_socket;
@@ -39,7 +39,6 @@ pub(super) struct House {
     specs: Vec<UpstreamSpec>,
     tree: Tree,
     policy: GatePolicy,
-    reruns: Reruns,
     journal: Arc<dyn Journal>,
     upstreams: Mutex<Vec<Arc<Upstream>>>,
 }
@@ -64,10 +63,9 @@ impl House {
         specs: Vec<UpstreamSpec>,
         tree: Tree,
         policy: GatePolicy,
-        reruns: Reruns,
         journal: Arc<dyn Journal>,
     ) -> House {
-        House { config, specs, tree, policy, reruns, journal, upstreams: Mutex::default() }
+        House { config, specs, tree, policy, journal, upstreams: Mutex::default() }
     }
 
     pub(super) fn journal(&self) -> &dyn Journal {
@@ -210,8 +208,7 @@ impl House {
             journal: Arc::clone(&self.journal),
             tools: tools.into_iter().map(|tool| tool as Arc<dyn Tool>).collect(),
         };
-        Desk::open(self.tree.clone(), &self.policy, self.reruns.clone(), spec)
-            .map_err(|error| error.to_string())
+        Desk::open(self.tree.clone(), &self.policy, spec).map_err(|error| error.to_string())
     }
 
     /// Answers doctors for as long as it is polled.

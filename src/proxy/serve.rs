@@ -23,7 +23,7 @@ use super::answer::{Answer, Unavailable};
 use super::config::{Config, Server};
 use super::desk::Desk;
 use super::front::{self, CallAnswer, Calls, HostCall, ListError};
-use super::gated::{GatePolicy, Reruns};
+use super::gated::GatePolicy;
 use super::house::House;
 use super::journal::Journal;
 use super::owned::{OwnedError, check_database, read_owned};
@@ -154,8 +154,7 @@ impl Opened {
     /// Why the database was refused, or the actors did not start.
     pub async fn open(prepared: Prepared, journal: Arc<dyn Journal>) -> Result<Opened, ServeError> {
         let Prepared { config, upstreams } = prepared;
-        let reruns = Reruns::default();
-        let policy = GatePolicy::new(config.policy_id(), reruns.clone());
+        let policy = GatePolicy::new(config.policy_id());
         let spec = TreeSpec {
             database: config.database.clone(),
             store: Options { proxy_index: true, ..Options::default() },
@@ -167,7 +166,7 @@ impl Opened {
             tree.stop().await;
             return Err(ServeError::Database(error));
         }
-        let house = Arc::new(House::new(config, upstreams, tree, policy, reruns, journal));
+        let house = Arc::new(House::new(config, upstreams, tree, policy, journal));
         house.reap_left_behind().await;
         Ok(Opened { house, ended })
     }

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 
 use crate::proxy::desk::{Desk, DeskSpec};
 use crate::proxy::front::{CallAnswer, Cancelled, HostCall};
-use crate::proxy::gated::{GatePolicy, Reruns};
+use crate::proxy::gated::GatePolicy;
 use crate::proxy::journal::KeptJournal;
 use crate::proxy::policy::{ClassPolicy, PolicyTool, ProxyPolicy};
 use crate::proxy::recheck::RecordedPolicy;
@@ -165,8 +165,7 @@ impl Place {
     pub(super) async fn desk(&self, change: impl FnOnce(&mut Settings)) -> TestDesk {
         let mut settings = Settings::default();
         change(&mut settings);
-        let reruns = Reruns::default();
-        let policy = GatePolicy::new("test/1".to_owned(), reruns.clone());
+        let policy = GatePolicy::new("test/1".to_owned());
         let store = Options { proxy_index: true, ..Options::default() };
         let evaluated: Arc<dyn Policy> =
             if settings.policy_breaks { Arc::new(Breaking) } else { Arc::new(policy.clone()) };
@@ -209,7 +208,7 @@ impl Place {
             journal: Arc::clone(&journal) as Arc<dyn crate::proxy::journal::Journal>,
             tools,
         };
-        let desk = Desk::open(running.tree.clone(), &policy, reruns, spec).unwrap();
+        let desk = Desk::open(running.tree.clone(), &policy, spec).unwrap();
         TestDesk {
             desk,
             tree: running.tree,
