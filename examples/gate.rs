@@ -40,8 +40,11 @@ fn pay() -> Arc<dyn Tool> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let database = std::env::args().nth(1).ok_or("usage: gate DATABASE")?;
-    let runtime = Runtime::builder(&database).tool(balance()).tool(pay()).start().await?;
+    run(&std::env::args().nth(1).ok_or("usage: gate DATABASE")?).await
+}
+
+async fn run(database: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = Runtime::builder(database).tool(balance()).tool(pay()).start().await?;
     let run = RunId::from("invoice-7");
     let session = match runtime.gate().begin(run.clone(), "pay invoice 7", Limits::default()).await {
         Ok(session) => Some(session),
@@ -49,7 +52,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(error) => return Err(error.into()),
     };
     if let Some(session) = session {
-        decide(&session, &database).await?;
+        decide(&session, database).await?;
         session.close().await;
     }
     runtime.stop().await;
@@ -107,4 +110,34 @@ async fn decide(session: &Session, database: &str) -> Result<(), SessionError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use holdpoint::view::{Records, RunSummary};
+
+    use super::run;
+
+    fn invoice(database: &str) -> RunSummary {
+        Records::open_to_read(database).unwrap().summary(&"invoice-7".into()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_first_run_stops_at_the_payment_and_the_one_after_the_approval_pays() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("agent.db").to_str().unwrap().to_owned();
+        // Undecided, a second one finds it where it was.
+        for _ in 0..2 {
+            run(&database).await.unwrap();
+            assert_eq!(invoice(&database).status, "WAITING_FOR_APPROVAL");
+        }
+        let mut records = Records::open_to_decide(&database).unwrap();
+        let waiting = records.pending_approval(&"invoice-7".into(), None).unwrap();
+        records.approve_shown(&waiting.approval, "ada", "").unwrap();
+        run(&database).await.unwrap();
+        let paid = invoice(&database);
+        assert_eq!((paid.status.as_str(), paid.steps), ("COMPLETED", 3));
+        run(&database).await.unwrap();
+        assert_eq!(invoice(&database), paid, "it is over, and nothing is paid again");
+    }
 }
