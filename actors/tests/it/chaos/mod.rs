@@ -5,6 +5,7 @@
 //! table. Whatever happened, the record must verify, and the world, which is what the tool was called with, must not
 //! show a call twice that nobody allowed twice.
 
+mod connection;
 mod scene;
 mod soak;
 mod stalled;
@@ -16,9 +17,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use holdpoint_actors::approval;
-use holdpoint_actors::faults::{Failure, Point};
-use holdpoint_actors::session::{Beginning, Pace, SessionError};
-use holdpoint_actors::supervisor;
+use holdpoint_actors::faults::Point;
+use holdpoint_actors::session::SessionError;
 use holdpoint_actors::tree::Running;
 use holdpoint_core::attempt::Ending;
 use holdpoint_core::decision::Proposal;
@@ -27,8 +27,8 @@ use holdpoint_core::run::RunStatus;
 use holdpoint_core::step::StepStatus;
 
 use crate::bench::*;
-use scene::{Scene, strike};
-use table::{DEATHS, Death, IN_DOUBT, KINDS, Kind, STEPS, Step, Victim, is_possible};
+use scene::{Scene, gone, strike};
+use table::{Came, DEATHS, Death, IN_DOUBT, KINDS, Kind, STEPS, Step, Victim, expected, is_possible};
 
 /// How long an answer may take before nobody answered.
 const SOON: Duration = Duration::from_secs(20);
@@ -121,36 +121,65 @@ async fn a_held_call_hears_of_its_approval_whoever_died_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_the_tree_is_seen_and_the_call_in_flight_is_answered() {
-    for death in DEATHS {
-        let Scene { bench, process, tools, in_tool, in_policy, faults, slow: _ } = Scene::new().await;
-        let Process { running, gate, seen } = process;
-        let Running { tree, ended } = running;
-        let supervisor = tree.supervisor().clone();
-        let run = RunId::from("local.Supervisor");
-        in_tool.add(&run, async move {
-            match death {
-                Death::Panic => drop(supervisor.cast(supervisor::Msg::Fail(Failure::Panic))),
-                Death::Error => drop(supervisor.cast(supervisor::Msg::Fail(Failure::Error))),
-                Death::Kill => supervisor.kill(),
-            }
-            std::future::pending().await
-        });
-        let beginning = Beginning { pace: Pace::Effects, ..Beginning::default() };
-        let session = gate.begin_with(run.clone(), "g", limits(), beginning).await.unwrap();
-        let (step, _) = propose(&session, call("local", "{}")).await;
-        let answer = tokio::time::timeout(SOON, step.execute()).await.expect("an answer");
-        tokio::time::timeout(SOON, ended).await.expect("the tree has ended").unwrap();
-        assert_eq!(answer.unwrap().ending, Ending::NoAnswer);
-        // Nobody is left to record that, which is said at once; the next process finds the call executing.
-        let last = session.step().await.unwrap().unwrap();
-        let unrecorded = tokio::time::timeout(SOON, last.propose(Proposal::complete(""))).await;
-        let unrecorded = unrecorded.expect("an answer");
-        assert!(matches!(unrecorded, Err(SessionError::Unavailable(_))), "{unrecorded:?}");
-        drop((session, tree, gate, seen, tools, in_policy, faults));
-        assert_eq!(bench.steps(&run)[0].status, StepStatus::Executing);
-        bench.verify();
+async fn the_end_of_the_tree_is_seen_and_every_call_in_flight_is_answered_as_the_table_says() {
+    for step in STEPS {
+        for (death, kind) in DEATHS.into_iter().flat_map(|death| KINDS.map(|kind| (death, kind))) {
+            end_of_the_tree(death, step, kind).await;
+        }
     }
+}
+
+async fn end_of_the_tree(death: Death, step: Step, kind: Kind) {
+    let scene = Scene::new().await;
+    let name = format!("{}.{death:?}.{step:?}", format!("{kind:?}").to_lowercase());
+    let run = RunId::from(name.as_str());
+    scene.ready(kind, &run).await;
+    scene.arm(Victim::Supervisor, death, step, &run);
+    let answer = tokio::time::timeout(SOON, scene.execute(kind, &run)).await;
+    let answer = answer.unwrap_or_else(|_| panic!("{name}: nobody answered"));
+    let (session, came) = match answer {
+        Ok((session, Ending::Answered)) => (Some(session), Came::Answered),
+        Ok((session, Ending::NotSent)) => (Some(session), Came::NotSent),
+        Ok((session, Ending::NoAnswer)) => (Some(session), Came::NoAnswer),
+        Err(SessionError::Unavailable(_)) => (None, Came::Unavailable),
+        other => panic!("{name}: an answer that the table does not have: {other:?}"),
+    };
+    assert_eq!([came], expected(Victim::Supervisor, step), "{name}");
+    if let Some(session) = session {
+        if step != Step::Recorded {
+            // The executor may be the first to go.
+            gone(scene.process.tree()).await;
+        }
+        let last = session.step().await.unwrap().unwrap();
+        let recorded = tokio::time::timeout(SOON, last.propose(Proposal::complete(""))).await;
+        let recorded = recorded.unwrap_or_else(|_| panic!("{name}: nobody said whether it is recorded"));
+        if step == Step::Recorded {
+            ended(recorded.unwrap());
+            strike(scene.process.tree().clone(), Victim::Supervisor, death).await;
+        } else {
+            // Nobody is left to record it, which is said; the next process finds the call executing.
+            assert!(matches!(recorded, Err(SessionError::Unavailable(_))), "{name}: {recorded:?}");
+        }
+    }
+    assert_eq!(scene.effects(&run), usize::from(matches!(came, Came::Answered | Came::NoAnswer)), "{name}");
+    let Scene { bench, process, .. } = scene;
+    let Running { tree: _, ended } = process.running;
+    tokio::time::timeout(SOON, ended).await.expect("the tree has ended").unwrap();
+    let recorded = bench.operator().read(|reader| reader.run(&run)).unwrap();
+    let recorded = recorded.map(|run| (run.status, bench.steps(&run.id)[0].status));
+    let expected = match (came, kind) {
+        (Came::Unavailable, Kind::Read | Kind::Local | Kind::Remote) => None,
+        (Came::Unavailable, Kind::Approved | Kind::ReRun) => {
+            Some((RunStatus::WaitingForApproval, StepStatus::AwaitingApproval))
+        }
+        (Came::Answered, _) if step == Step::Recorded => Some((RunStatus::Completed, StepStatus::Done)),
+        (Came::Answered | Came::NotSent | Came::NoAnswer, _) => {
+            Some((RunStatus::Running, StepStatus::Executing))
+        }
+    };
+    assert_eq!(recorded, expected, "{name}");
+    bench.verify();
+    counted(Victim::Supervisor, death, step, kind);
 }
 
 fn step_of(point: Point) -> Step {

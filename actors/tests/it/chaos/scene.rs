@@ -14,6 +14,7 @@ use holdpoint_actors::faults::{Failure, Point};
 use holdpoint_actors::policy::{Policy, PolicyError};
 use holdpoint_actors::session::{Beginning, OpenStep, Pace, Session, SessionError, Verdict};
 use holdpoint_actors::store::{self, Lane, Options, faults};
+use holdpoint_actors::supervisor;
 use holdpoint_actors::tree::Tree;
 use holdpoint_core::attempt::Ending;
 use holdpoint_core::decision::Proposal;
@@ -57,6 +58,27 @@ pub(super) async fn strike(tree: Tree, victim: Victim, death: Death) {
         Victim::PolicyEvaluator => die(&tree.policy, death, holdpoint_actors::policy::Msg::Fail).await,
         Victim::ToolExecutor => die(&tree.executor, death, holdpoint_actors::executor::Msg::Fail).await,
         Victim::ApprovalWaiter => die(&tree.approval, death, approval::Msg::Fail).await,
+        Victim::Supervisor => end(tree, death).await,
+    }
+}
+
+/// Has the supervisor die, and waits until its children have gone with it.
+async fn end(tree: Tree, death: Death) {
+    let supervisor = tree.supervisor().clone();
+    match death {
+        Death::Panic => drop(supervisor.cast(supervisor::Msg::Fail(Failure::Panic))),
+        Death::Error => drop(supervisor.cast(supervisor::Msg::Fail(Failure::Error))),
+        Death::Kill => supervisor.kill(),
+    }
+    supervisor.wait(Some(SOON)).await.expect("it dies");
+    gone(&tree).await;
+}
+
+/// Waits until nobody of the tree is left whom a call asks.
+pub(super) async fn gone(tree: &Tree) {
+    let (store, policy, executor) = (tree.store.address().cell(), tree.policy.cell(), tree.executor.cell());
+    while store.borrow().is_some() || policy.borrow().is_some() || executor.borrow().is_some() {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -90,7 +112,7 @@ impl Armed {
 }
 
 /// Allows everything but what a person is to be asked about, by the run's name.
-pub(super) struct ByName(Armed);
+pub(super) struct ByName(pub(super) Armed);
 
 #[async_trait]
 impl Policy for ByName {
@@ -213,8 +235,8 @@ impl Scene {
         Ok((session, step, verdict))
     }
 
-    /// Makes the call, from its proposal or from its grant to the end of its run.
-    pub(super) async fn make(&self, kind: Kind, run: &RunId) -> Result<Ending, SessionError> {
+    /// Makes the call, from its proposal or from its grant to its answer.
+    pub(super) async fn execute(&self, kind: Kind, run: &RunId) -> Result<(Session, Ending), SessionError> {
         let (session, step) = match kind {
             Kind::Read | Kind::Local | Kind::Remote => {
                 let (session, step, verdict) = self.propose(kind, run).await?;
@@ -230,6 +252,12 @@ impl Scene {
             }
         };
         let ending = step.execute().await?.ending;
+        Ok((session, ending))
+    }
+
+    /// Makes the call, and ends its run.
+    pub(super) async fn make(&self, kind: Kind, run: &RunId) -> Result<Ending, SessionError> {
+        let (session, ending) = self.execute(kind, run).await?;
         let last = session.step().await?.expect("a step");
         ended(last.propose(Proposal::complete("")).await?);
         Ok(ending)
@@ -246,7 +274,7 @@ impl Scene {
             Step::Judging => self.in_policy.add(run, strike(tree, victim, death)),
             Step::Sent => self.in_tool.add(run, async move {
                 strike(tree, victim, death).await;
-                if victim == Victim::ToolExecutor {
+                if matches!(victim, Victim::ToolExecutor | Victim::Supervisor) {
                     // The call ends with its executor, however long the tool would have taken.
                     std::future::pending().await
                 }

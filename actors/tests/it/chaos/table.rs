@@ -8,6 +8,8 @@ pub(super) enum Victim {
     PolicyEvaluator,
     ToolExecutor,
     ApprovalWaiter,
+    /// And so everybody.
+    Supervisor,
 }
 
 /// How.
@@ -98,7 +100,9 @@ pub(super) fn expected(victim: Victim, step: Step) -> &'static [Came] {
         (Victim::StoreWriter, Step::FirstPresent) => &[Came::NotSent],
         // An answer that was on its way when the evaluator died is an answer.
         (Victim::PolicyEvaluator, Step::Judging) => &[Came::Unavailable, Came::Answered],
-        (Victim::ToolExecutor, Step::Sent) => &[Came::NoAnswer],
+        (Victim::ToolExecutor | Victim::Supervisor, Step::Sent) => &[Came::NoAnswer],
+        (Victim::Supervisor, Step::Judging | Step::Starting) => &[Came::Unavailable],
+        (Victim::Supervisor, Step::Started) => &[Came::NotSent],
         (
             Victim::StoreWriter,
             Step::Started
@@ -127,6 +131,15 @@ pub(super) fn expected(victim: Victim, step: Step) -> &'static [Came] {
             | Step::FirstAbsent
             | Step::FirstPresent
             | Step::Started
+            | Step::Answered
+            | Step::SecondAbsent
+            | Step::SecondPresent
+            | Step::Recorded,
+        )
+        | (
+            Victim::Supervisor,
+            Step::FirstAbsent
+            | Step::FirstPresent
             | Step::Answered
             | Step::SecondAbsent
             | Step::SecondPresent
