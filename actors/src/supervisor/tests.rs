@@ -50,10 +50,18 @@ impl Actor for Mortal {
 const SOON: Duration = Duration::from_secs(20);
 
 async fn supervised(fatal_from: usize) -> (ActorRef<Msg>, tokio::task::JoinHandle<()>, Address<Order>) {
+    supervised_as(fatal_from, |child| child).await
+}
+
+async fn supervised_as(
+    fatal_from: usize,
+    so: impl FnOnce(ChildSpec) -> ChildSpec,
+) -> (ActorRef<Msg>, tokio::task::JoinHandle<()>, Address<Order>) {
     let (cell, address) = Address::vacant();
     let starts = Arc::new(AtomicUsize::new(0));
     let child =
         ChildSpec::new("mortal", cell, move || (Mortal { starts: Arc::clone(&starts), fatal_from }, ()));
+    let child = so(child);
     let (supervisor, ended) = Actor::spawn(None, Supervisor, vec![child]).await.unwrap();
     (supervisor, ended, address)
 }
@@ -97,6 +105,21 @@ async fn a_child_that_keeps_dying_ends_the_tree() {
     });
     ended.await.unwrap();
     killer.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_never_escalates_is_started_again_past_the_limit() {
+    let (supervisor, ended, address) = supervised_as(usize::MAX, ChildSpec::never_escalates).await;
+    for life in 0..RESTARTS_MAX + 3 {
+        let patience = 2 * BACKOFF_MAX;
+        while address.ask(patience, Order::Ping).await.ok().is_none_or(|start| start < life) {
+            tokio::task::yield_now().await;
+        }
+        assert!(address.tell(Order::Die));
+    }
+    assert!(!ended.is_finished());
+    supervisor.cast(Msg::Stop).unwrap();
+    ended.await.unwrap();
 }
 
 #[tokio::test]
