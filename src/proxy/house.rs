@@ -72,6 +72,11 @@ impl House {
         &*self.journal
     }
 
+    #[cfg(feature = "testkit")]
+    pub(super) fn tree(&self) -> Tree {
+        self.tree.clone()
+    }
+
     pub(super) fn say_that_it_serves(&self) {
         let Config { session, database, .. } = &self.config;
         self.journal.line(&format!("serving session {session} on database {}", database.display()));

@@ -171,6 +171,12 @@ impl Opened {
         Ok(Opened { house, ended })
     }
 
+    /// The actors, for a test that has them die.
+    #[cfg(feature = "testkit")]
+    pub fn tree(&self) -> Tree {
+        self.house.tree()
+    }
+
     /// Loads the servers and says what would be offered, without a host; then stops everything.
     ///
     /// The reports are given in either case, as far as there are some.

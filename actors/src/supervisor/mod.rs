@@ -306,7 +306,7 @@ impl State {
         child.recent.push_back(now);
         let times = child.recent.len();
         if times > RESTARTS_MAX && child.spec.escalates {
-            return Err(Escalated { child: child.spec.name.clone(), times, why }.into());
+            return Err(child.escalated(why).into());
         }
         let wait = backoff(times);
         drop(me.send_after(wait, move || Msg::Restart(index)));
@@ -339,10 +339,7 @@ impl State {
                 self.children[index].cell = Some(cell);
                 self.find_dead(me)
             }
-            Err(NotStarted { why, fatal: true }) => {
-                let child = &self.children[index];
-                Err(Escalated { child: child.spec.name.clone(), times: child.recent.len(), why }.into())
-            }
+            Err(NotStarted { why, fatal: true }) => Err(self.children[index].escalated(why).into()),
             Err(NotStarted { why, fatal: false }) => self.ended(me, index, why),
         }
     }
@@ -373,6 +370,13 @@ impl State {
 impl Child {
     fn started(spec: ChildSpec, cell: ActorCell) -> Child {
         Child { spec, cell: Some(cell), recent: VecDeque::new(), restarts: 0, last_end: None }
+    }
+
+    /// That the tree ends because of it, which is told here: whoever sees the tree end learns no reason.
+    fn escalated(&self, why: String) -> Escalated {
+        let escalated = Escalated { child: self.spec.name.clone(), times: self.recent.len(), why };
+        tracing::error!(error = %escalated, "the actors end");
+        escalated
     }
 
     fn observe(&self) -> ChildObservation {

@@ -15,6 +15,7 @@ use holdpoint::proxy::owned::OwnedError;
 use holdpoint::proxy::serve::{Opened, Prepared, ServeError, Served};
 use holdpoint_actors::clock::wall;
 use holdpoint_actors::store::{Answer, OperatorStore, Verdict};
+use holdpoint_actors::tree::Tree;
 use holdpoint_core::approval::Approval;
 use serde_json::{Value, json};
 use tokio::io::{
@@ -84,13 +85,14 @@ impl Place {
     /// Serves with `journal`, which keeps its lines in `kept`.
     async fn serve_with(&self, journal: Arc<dyn Journal>, kept: Arc<KeptJournal>) -> Host {
         let opened = Opened::open(self.prepare().unwrap(), journal).await.unwrap();
+        let tree = opened.tree();
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (read, write) = tokio::io::split(theirs);
         let (stop, stopped) = watch::channel(false);
         let served = tokio::spawn(opened.serve(read, write, stopped));
         let (read, input) = tokio::io::split(ours);
         let output = BufReader::new(read).lines();
-        let mut host = Host { input, output, served, stop, journal: kept, next: 1 };
+        let mut host = Host { input, output, served, stop, journal: kept, tree, next: 1 };
         let hello = host.ask("initialize", json!({"protocolVersion": "2025-06-18"})).await;
         assert_eq!(hello["result"]["serverInfo"]["name"], "gated-tools");
         host.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
@@ -143,6 +145,7 @@ struct Host {
     served: JoinHandle<Served>,
     stop: watch::Sender<bool>,
     journal: Arc<KeptJournal>,
+    tree: Tree,
     next: u64,
 }
 
@@ -306,6 +309,32 @@ async fn a_call_under_way_is_recorded_when_the_host_goes_away() {
     let (text, _) = again.call("bank_pay", json!({"to": "kim", "amount": 1, "mode": "block"})).await;
     assert!(text.starts_with("DUPLICATE: ") && text.ends_with("paid 1 to kim"), "{text}");
     again.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_under_way_is_answered_when_the_actors_are_lost_and_the_next_proxy_asks_about_it() {
+    let place = Place::new().with(|config| {
+        config["servers"][0]["rules"]["pay"]["outcome"] = json!("allow");
+        config["lease_ttl"] = json!("3s");
+    });
+    let mut host = place.serve().await;
+    let payment = json!({"to": "kim", "amount": 1, "mode": "block"});
+    let params = json!({"name": "bank_pay", "arguments": payment});
+    host.send(json!({"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": params})).await;
+    while place.effects().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    host.tree.die();
+    let answer = host.receive().await;
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(answer["id"] == 77 && text.starts_with("UNKNOWN_OUTCOME: "), "{answer}");
+    assert_eq!(host.served.await.unwrap(), Served::ActorsLost);
+    let again = place.serve().await;
+    while place.pending().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(place.pending()[0].is_interruption(), "it is recovered when the dead one's lease ends");
+    assert_eq!((again.end().await.0, place.effects().len()), (Served::Ended, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdpoint_actors::clock::wall;
 use holdpoint_core::approval::Approval;
 use holdpoint_core::attempt::{Attempt, Ended};
 use holdpoint_core::policy::Outcome;
@@ -183,6 +184,19 @@ async fn what_an_earlier_process_left_is_recovered_at_the_start() {
         "{:?}",
         desk.journal.lines()
     );
+}
+
+#[tokio::test]
+async fn what_somebody_still_holds_at_the_start_is_looked_at_again_when_its_lease_ends() {
+    let place = Place::new();
+    let dead = Arc::new(allowing(&place).await);
+    cut_off(&place, &dead, r#"{"to":"kim","amount":7,"mode":"block"}"#).await;
+    let until = wall().plus(Duration::from_secs(1));
+    place.sql(&format!("UPDATE runs SET lease_expires_at = '{until}' WHERE status = 'RUNNING'"));
+    let desk = allowing(&place).await;
+    Arc::clone(&desk.desk).recover_left_behind().await;
+    assert!(wall() > until, "nobody else's lease is broken");
+    assert_eq!(attempt(&place.question()).ended, Ended::CutOff);
 }
 
 #[tokio::test]
