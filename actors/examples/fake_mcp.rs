@@ -239,6 +239,7 @@ impl Server {
         }
     }
 
+    /// Answers a call as its tool's name says. Longer than others, because the tools are read as a list.
     fn call(&self, id: &str, params: &str) {
         let CallParams { name, arguments } = serde_json::from_str(params).expect("call parameters");
         let arguments = arguments.get();

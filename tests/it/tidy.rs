@@ -12,6 +12,9 @@ const LINES_MAX: usize = 500;
 /// Lines of a file of tests, which is a list and reads like one.
 const TEST_LINES_MAX: usize = 900;
 
+/// Lines of a function's body. Past this its doc says why it is longer.
+const FUNCTION_LINES_MAX: usize = 70;
+
 /// How far above a `sleep` the loop begins that makes it a poll of something visible, in lines.
 const POLL_LINES: usize = 10;
 
@@ -136,6 +139,46 @@ fn files_stay_short_or_say_why_not() {
         "past {LINES_MAX} lines a file becomes a folder, or its head says why it is longer than the others"
     );
     none(rust_files().iter().filter_map(long).collect(), &rule);
+}
+
+/// The functions of a formatted file: where each begins, and how many lines its body has.
+fn functions(lines: &[&str]) -> Vec<(usize, usize)> {
+    let is_function = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().take_while(|word| *word != "fn").collect();
+        let before = |word: &&str| word.starts_with("pub") || matches!(*word, "async" | "const" | "unsafe");
+        words.len() < line.split_whitespace().count() && words.iter().all(before)
+    };
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| is_function(line)) {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let below = || lines[at..].iter().enumerate();
+        let opens = below().find(|(_, line)| line.ends_with(['{', '}', ';'])).map(|(below, _)| below);
+        let closes = below().find(|(_, line)| **line == format!("{indent}}}")).map(|(below, _)| below);
+        if let (Some(opens), Some(closes)) = (opens.filter(|opens| lines[at + opens].ends_with('{')), closes)
+        {
+            found.push((at, closes - opens - 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn functions_stay_short_or_say_why_not() {
+    let mut long = Vec::new();
+    for source in rust_files().iter().filter(|s| !s.is_this_file()) {
+        let lines: Vec<&str> = source.text.lines().collect();
+        for (at, length) in functions(&lines).into_iter().filter(|(_, length)| *length > FUNCTION_LINES_MAX) {
+            let above = lines[..at].iter().rev().map(|line| line.trim_start());
+            let head = above.take_while(|line| line.starts_with("//") || line.starts_with('#'));
+            if !head.collect::<String>().to_lowercase().contains("longer than") {
+                long.push(format!("{}:{}: {length} lines", source.name, at + 1));
+            }
+        }
+    }
+    none(
+        long,
+        &format!("past {FUNCTION_LINES_MAX} lines a function's doc says why it is longer than the others"),
+    );
 }
 
 #[test]

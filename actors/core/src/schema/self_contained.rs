@@ -90,6 +90,7 @@ mod tests {
         check(&ObjectSchema::read(text).unwrap())
     }
 
+    /// Longer than others by its cases.
     #[test]
     fn a_schema_that_reaches_outside_itself_is_refused_and_the_place_is_named() {
         for (text, keyword, at, value) in [

@@ -48,6 +48,7 @@ fn assert_told(attributes: &BTreeMap<String, String>, expected: &[(&str, &str)])
     }
 }
 
+/// Longer than others: one trace is looked at as a whole.
 #[test]
 fn a_run_is_a_span_with_a_span_for_each_step_in_a_derived_trace() {
     let script = completed();

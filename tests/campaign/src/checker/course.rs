@@ -200,6 +200,8 @@ impl Course {
         Ok(())
     }
 
+    /// Whether a step's event may follow those before it. Longer than other functions, because the kinds of events are read
+    /// against each other.
     fn of_step(&mut self, event: &Event) -> Result<(), String> {
         let payload = &event.payload;
         let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();

@@ -173,6 +173,7 @@ fn content(told: &Step, row: &record::Step, whole: bool) -> Option<String> {
 }
 
 impl Told {
+    /// Takes an event's word for what the tables hold. Longer than other functions by one arm for each kind of event.
     fn hear(&mut self, event: &Event) {
         if event.kind == "run.created" {
             let begun = Run {

@@ -128,6 +128,7 @@ fn copy(database: &Path, scratch: &Path) -> Result<Option<PathBuf>, String> {
     Ok(copy.exists().then_some(copy))
 }
 
+/// Reads everything that is checked. Longer than other functions by one query for each table.
 fn read(conn: &Connection) -> rusqlite::Result<Record> {
     let integrity = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
     let has = |table: &str| -> rusqlite::Result<bool> {
