@@ -38,6 +38,9 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one more child may take to start, which waits for nobody.
 pub const ADD_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Why nobody is started any more.
+const STOPPING: &str = "the actors are being stopped";
+
 /// The reason with which a child stops that was asked to end for good: it is not started again.
 pub const CLOSED: &str = "closed";
 
@@ -217,6 +220,7 @@ impl Actor for Supervisor {
         match message {
             Msg::Restart(index) => state.restart(&me, index),
             Msg::Started(index, started) => state.started(&me, index, started)?,
+            Msg::Add(_, reply) if state.stopping => crate::answer(reply, Err(STOPPING.to_owned())),
             Msg::Add(spec, reply) => {
                 let starting = (spec.start)(me.get_cell());
                 tokio::spawn(async move {
@@ -231,10 +235,14 @@ impl Actor for Supervisor {
                 crate::answer(reply, added);
                 state.find_dead(&me)?;
             }
+            Msg::Stop if state.stopping => {}
             Msg::Stop => {
                 state.stopping = true;
-                state.drain().await;
-                me.stop(None);
+                let draining = drain(state.running());
+                tokio::spawn(async move {
+                    draining.await;
+                    me.stop(None);
+                });
             }
             Msg::Observe(reply) => crate::answer(reply, state.children.iter().map(Child::observe).collect()),
             Msg::Fail(failure) => failure.happen()?,
@@ -355,14 +363,19 @@ impl State {
         }
     }
 
-    /// Works the children off from the last to the first: whoever asks goes before whoever is asked.
-    async fn drain(&mut self) {
-        for child in self.children.iter().rev() {
-            let Some(cell) = &child.cell else { continue };
-            if cell.drain_and_wait(Some(DRAIN_TIMEOUT)).await.is_err() {
-                tracing::warn!(child = %child.spec.name, "an actor did not finish in time; it is killed");
-                cell.kill();
-            }
+    /// The children that run, in the order in which they were started.
+    fn running(&self) -> Vec<(String, ActorCell)> {
+        let running = |child: &Child| Some((child.spec.name.clone(), child.cell.clone()?));
+        self.children.iter().filter_map(running).collect()
+    }
+}
+
+/// Works children off from the last to the first: whoever asks goes before whoever is asked.
+async fn drain(children: Vec<(String, ActorCell)>) {
+    for (child, cell) in children.into_iter().rev() {
+        if cell.drain_and_wait(Some(DRAIN_TIMEOUT)).await.is_err() {
+            tracing::warn!(%child, "an actor did not finish in time; it is killed");
+            cell.kill();
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::sync::Notify;
+
 use super::*;
 use crate::address::{Address, AskError};
 
@@ -15,6 +17,8 @@ enum Order {
     Die,
     Close,
     Ping(RpcReplyPort<usize>),
+    /// Is at it until it is told that it is done.
+    Work(Arc<Notify>),
 }
 
 impl Actor for Mortal {
@@ -41,6 +45,10 @@ impl Actor for Mortal {
             }
             Order::Ping(reply) => {
                 crate::answer(reply, *start);
+                Ok(())
+            }
+            Order::Work(done) => {
+                done.notified().await;
                 Ok(())
             }
         }
@@ -145,6 +153,21 @@ async fn a_child_that_was_closed_is_not_started_again() {
     supervisor.cast(Msg::Stop).unwrap();
     ended.await.unwrap();
     assert!(address.find(Duration::ZERO).await.is_none(), "and nothing was started meanwhile");
+}
+
+#[tokio::test]
+async fn a_tree_that_is_being_stopped_still_says_how_it_fares_and_starts_nobody() {
+    let (supervisor, ended, address) = supervised(usize::MAX).await;
+    let done = Arc::new(Notify::new());
+    assert!(address.tell(Order::Work(Arc::clone(&done))));
+    supervisor.cast(Msg::Stop).unwrap();
+    let seen = supervisor.call(Msg::Observe, Some(SOON)).await.unwrap().expect("an observation");
+    assert!(seen[0].running, "it works off what it has begun");
+    let (cell, _address) = Address::vacant();
+    let added = add(&supervisor, ChildSpec::new("late", cell, || (Unborn, ()))).await;
+    assert_eq!(added, Err(STOPPING.to_owned()));
+    done.notify_one();
+    ended.await.unwrap();
 }
 
 /// Never comes to its start.
