@@ -41,7 +41,12 @@ pub(super) fn run(args: &Args) -> Result<(), CommandError> {
     let served = served.unwrap_or_else(|died| resume_unwind(died.into_panic()));
     // A read from a stdin that is no pipe can't be called back: its thread ends with the process.
     runtime.shutdown_background();
-    match served? {
+    ended(served?)
+}
+
+/// What the end of serving means for the process.
+fn ended(served: Served) -> Result<(), CommandError> {
+    match served {
         Served::Ended => Ok(()),
         Served::NothingOffered(_) => {
             let message = "no tools could be offered, for the reason given above";
@@ -70,4 +75,17 @@ async fn serve(prepared: Prepared) -> Result<Served, CommandError> {
     let served = opened.serve(streams::input(), streams::output(), stop).await;
     signals.abort();
     Ok(served)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn each_end_of_serving_has_its_status() {
+        let status = |served| ended(served).map_or_else(|error| Exit::of(error.code).status(), |()| 0);
+        let ends = [Served::Ended, Served::NothingOffered("why".to_owned()), Served::ActorsLost];
+        assert_eq!(ends.map(status), [0, 1, 70]);
+    }
 }
