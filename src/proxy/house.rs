@@ -100,10 +100,7 @@ impl House {
         let (group, server) = (reaped.group.pgid, &reaped.group.server);
         match reaped.finding {
             Finding::Orphaned if reaped.ended => {
-                let line = format!(
-                    "ended {} processes that server {server} had left (group {group})",
-                    reaped.members
-                );
+                let line = format!("ended what server {server} had left running (group {group})");
                 self.journal.line(&line);
             }
             Finding::Orphaned | Finding::Unproven => {

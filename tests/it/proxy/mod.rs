@@ -5,6 +5,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use holdpoint::proxy::journal::{Journal, KeptJournal};
 use holdpoint::proxy::owned::OwnedError;
 use holdpoint::proxy::serve::{Opened, Prepared, ServeError, Served};
 use holdpoint_actors::clock::wall;
-use holdpoint_actors::store::{Answer, OperatorStore, Verdict};
+use holdpoint_actors::connection::GroupRecord;
+use holdpoint_actors::store::{Answer, GroupStore, OperatorStore, Verdict};
 use holdpoint_actors::tree::Tree;
 use holdpoint_core::approval::Approval;
 use serde_json::{Value, json};
@@ -49,13 +51,17 @@ impl Place {
         });
         let place = Place { folder, world, config };
         place.save();
+        place.pin();
+        place
+    }
+
+    fn pin(&self) {
         let pinned = Command::new(env!("CARGO_BIN_EXE_holdpoint"))
             .args(["pin", "--yes", "--config"])
-            .arg(place.path("proxy.json"))
+            .arg(self.path("proxy.json"))
             .output()
             .unwrap();
         assert!(pinned.status.success(), "{}", String::from_utf8_lossy(&pinned.stderr));
-        place
     }
 
     fn with(mut self, change: impl FnOnce(&mut Value)) -> Place {
@@ -277,7 +283,7 @@ async fn an_ended_proxy_leaves_no_server_written_down_also_none_that_was_just_st
     host.call("bank_pay", json!({"to": "kim", "amount": 1, "mode": "exit"})).await;
     let (served, _) = host.end().await;
     assert_eq!(served, Served::Ended);
-    let left = holdpoint_actors::store::GroupStore::new(place.path("runs.db")).list_groups().unwrap();
+    let left = GroupStore::new(place.path("runs.db")).list_groups().unwrap();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -390,6 +396,55 @@ async fn a_tool_in_the_status_tools_place_is_refused() {
     let renamed = clash.with(|config| config["status_tool"] = json!("waiting"));
     let opened = Opened::open(renamed.prepare().unwrap(), Arc::new(KeptJournal::default())).await.unwrap();
     opened.check_servers().await.1.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_two_servers_offer_is_refused() {
+    let place = Place::new().with(|config| {
+        let mut second = config["servers"][0].clone();
+        second["name"] = json!("till");
+        second["manifest"] = json!("till.json");
+        second["rules"] = json!({"balance": {"side_effect": "read_only", "rename": "bank_balance"}});
+        config["servers"].as_array_mut().unwrap().push(second);
+    });
+    place.pin();
+    let opened = Opened::open(place.prepare().unwrap(), Arc::new(KeptJournal::default())).await.unwrap();
+    let refused = opened.check_servers().await.1.unwrap_err().to_string();
+    assert!(refused.contains("\"till\" offers \"bank_balance\""), "{refused}");
+}
+
+/// When a process started, as the kernel counts it.
+fn start_time(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dead_process_s_server_left_running_is_ended_at_the_start() {
+    let place = Place::new();
+    place.serve().await.end().await;
+    let mut owner = Command::new("true").spawn().unwrap();
+    owner.wait().unwrap();
+    let mut left = Command::new("sleep").arg("100").process_group(0).spawn().unwrap();
+    let kernel = fs::read_to_string("/proc/stat").unwrap();
+    let forks = kernel.lines().find_map(|line| line.strip_prefix("processes ")).unwrap();
+    let group = GroupRecord {
+        pgid: left.id(),
+        leader_start_time: start_time(left.id()),
+        boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned(),
+        pid_namespace: fs::read_link("/proc/self/ns/pid").unwrap().to_str().unwrap().to_owned(),
+        forks_before: forks.parse().unwrap(),
+        owner_pid: owner.id(),
+        owner_start_time: 1,
+        session: "test".to_owned(),
+        server: "bank".to_owned(),
+    };
+    GroupStore::new(place.path("runs.db")).record_group(&group).unwrap();
+    let ended = std::thread::spawn(move || left.wait().unwrap());
+    let host = place.serve().await;
+    assert_eq!(ended.join().unwrap().signal(), Some(9));
+    let told = format!("ended what server bank had left running (group {})", group.pgid);
+    assert!(host.end().await.1.contains(&told));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
