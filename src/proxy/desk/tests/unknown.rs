@@ -200,6 +200,23 @@ async fn what_somebody_still_holds_at_the_start_is_looked_at_again_when_its_leas
 }
 
 #[tokio::test]
+async fn what_is_another_sessions_or_of_a_tool_that_is_not_offered_is_left_alone_at_the_start() {
+    let place = Place::new();
+    let dead = Arc::new(allowing(&place).await);
+    cut_off(&place, &dead, r#"{"to":"kim","amount":7,"mode":"block"}"#).await;
+    let (run, as_it_was) = (place.last_run(), place.events(&place.last_run()));
+    let desk = allowing(&place).await;
+    for elsewhere in ["session = 'other'", "session = 's', tool = 'bank_lend'"] {
+        place.sql(&format!("UPDATE proxy_calls SET {elsewhere}"));
+        Arc::clone(&desk.desk).recover_left_behind().await;
+        assert_eq!((place.pending(), place.events(&run)), (Vec::new(), as_it_was.clone()), "{elsewhere}");
+    }
+    place.sql("UPDATE proxy_calls SET tool = 'bank_pay'");
+    Arc::clone(&desk.desk).recover_left_behind().await;
+    assert_eq!(place.question().run_id, run);
+}
+
+#[tokio::test]
 async fn a_call_cut_off_before_it_executed_was_no_attempt() {
     let place = Place::new();
     let desk = allowing(&place).await;
