@@ -161,6 +161,25 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_another_user_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("f");
+        fs::write(&own, "x").unwrap();
+        // Only root can give a file away, and for anybody else root is another user.
+        let path = match std::os::unix::fs::chown(&own, Some(12_345), None) {
+            Ok(()) => own,
+            Err(_) => PathBuf::from("/etc/passwd"),
+        };
+        let owner = fs::metadata(&path).unwrap().uid();
+        for refused in [read_owned(&path).map(drop), check_database(&path)] {
+            let refused = refused.unwrap_err();
+            assert!(matches!(refused, OwnedError::Foreign { owner: of, .. } if of == owner), "{refused}");
+            let text = refused.to_string();
+            assert!(text.contains(path.to_str().unwrap()) && text.contains(&owner.to_string()), "{text}");
+        }
+    }
+
+    #[test]
     fn a_file_of_secrets_is_read_only_when_nobody_else_can() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secrets");
