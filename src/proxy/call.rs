@@ -12,7 +12,7 @@ use holdpoint_actors::clock::monotonic;
 use holdpoint_actors::session::{
     Attached, Beginning, Executed, OpenStep, Pace, Session, SessionError, Verdict,
 };
-use holdpoint_actors::store::{Depth, Seen};
+use holdpoint_actors::store::{Depth, Reader, Seen};
 use holdpoint_core::across_calls::{
     Admission, Asked, Attempted, Begin, Blocked, IndexWrite, Refused, Ruling, Unresolved, ask_again, decide,
 };
@@ -178,9 +178,17 @@ impl Call {
         if self.desk.gate.now() >= until {
             return Ok(false);
         }
-        let run = attempt.run_id.clone();
-        let run = self.desk.read(move |reader| reader.run(&run)).await?;
-        Ok(run.is_some_and(|run| run.reason == Some(Reason::OperatorCancelled)))
+        let (run, step) = (attempt.run_id.clone(), attempt.step_id.clone());
+        let heard = move |reader: &Reader<'_>| {
+            let cancelled = Some(Reason::OperatorCancelled);
+            if reader.run(&run)?.is_none_or(|run| run.reason != cancelled) {
+                return Ok(false);
+            }
+            // One that was asked about before it was cancelled had been taken over: nobody hears of it any more.
+            let asked = |approval: &Approval| approval.step_id == step && approval.is_interruption();
+            Ok(!reader.approvals(&run)?.iter().any(asked))
+        };
+        self.desk.read(heard).await
     }
 
     fn blocked(&self, approval: ApprovalId) -> Answer {

@@ -165,6 +165,21 @@ async fn another_process_asks_nobody_about_a_cancelled_payment_whose_answer_came
 }
 
 #[tokio::test]
+async fn a_question_that_is_cancelled_is_asked_again_at_once_where_no_window_speaks_for_it() {
+    let place = Place::new();
+    let allow_at_once = |s: &mut Settings| (s.pay, s.window) = (Some(Outcome::Allow), Duration::ZERO);
+    let (dead, desk) = (place.desk(allow_at_once).await, place.desk(allow_at_once).await);
+    tokio::spawn(async move { dead.pay(KIM).await });
+    place.bank.entered.notified().await;
+    place.sql("UPDATE runs SET lease_owner = 'dead', lease_expires_at = '2020-01-01T00:00:00Z'");
+    desk.pay(KIM).await.is("INTERRUPTED", false);
+    let first = place.question();
+    place.cancel(&first.run_id, "not like this");
+    desk.pay(KIM).await.is("INTERRUPTED", false);
+    assert_ne!(place.question().id, first.id, "whoever took the call over hears nothing of it");
+}
+
+#[tokio::test]
 async fn a_question_says_so_when_the_outcome_that_it_asks_about_became_known() {
     let place = Place::new();
     let allow_at_once = |s: &mut Settings| (s.pay, s.window) = (Some(Outcome::Allow), Duration::ZERO);
