@@ -347,6 +347,8 @@ impl State {
                 self.children[index].cell = Some(cell);
                 self.find_dead(me)
             }
+            // Whoever is worked off is not killed for one that can't be started.
+            Err(_) if self.stopping => Ok(()),
             Err(NotStarted { why, fatal: true }) => Err(self.children[index].escalated(why).into()),
             Err(NotStarted { why, fatal: false }) => self.ended(me, index, why),
         }

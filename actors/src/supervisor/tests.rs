@@ -161,6 +161,9 @@ async fn a_tree_that_is_being_stopped_still_says_how_it_fares_and_starts_nobody(
     let done = Arc::new(Notify::new());
     assert!(address.tell(Order::Work(Arc::clone(&done))));
     supervisor.cast(Msg::Stop).unwrap();
+    // A start that was under way and failed for good ends nobody's work.
+    let failed = NotStarted { why: "the disk is gone".to_owned(), fatal: true };
+    supervisor.cast(Msg::Started(0, Err(failed))).unwrap();
     let seen = supervisor.call(Msg::Observe, Some(SOON)).await.unwrap().expect("an observation");
     assert!(seen[0].running, "it works off what it has begun");
     let (cell, _address) = Address::vacant();
