@@ -8,6 +8,7 @@ use holdpoint_core::json::Json;
 use holdpoint_core::policy::Outcome;
 
 use super::support::Place;
+use crate::proxy::journal::Journal;
 
 const KIM: &str = r#"{"to":"kim","amount":10}"#;
 
@@ -47,6 +48,26 @@ async fn an_approved_request_is_collected_once() {
         "run.finished",
     ];
     assert_eq!(place.events(&approval.run_id), events);
+}
+
+/// An operator who says yes as soon as the line comes that asks them, which is before the host is answered.
+#[derive(Debug)]
+struct AtOnce(Arc<Place>);
+
+impl Journal for AtOnce {
+    fn line(&self, text: &str) {
+        if text.contains("waits for an operator") {
+            self.0.approve(&self.0.only_pending());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_approved_before_its_host_is_answered_runs_at_once() {
+    let place = Arc::new(Place::new());
+    let desk = place.desk(|s| s.reads_along = Some(Arc::new(AtOnce(Arc::clone(&place))))).await;
+    assert_eq!(desk.pay(KIM).await.text, "paid kim");
+    assert_eq!(place.bank.payments(), 1);
 }
 
 #[tokio::test]

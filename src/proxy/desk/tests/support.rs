@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use crate::proxy::desk::{Desk, DeskSpec};
 use crate::proxy::front::{CallAnswer, Cancelled, HostCall};
 use crate::proxy::gated::GatePolicy;
-use crate::proxy::journal::KeptJournal;
+use crate::proxy::journal::{Journal, KeptJournal};
 use crate::proxy::policy::{ClassPolicy, PolicyTool, ProxyPolicy};
 use crate::proxy::recheck::RecordedPolicy;
 
@@ -118,6 +118,8 @@ pub(super) struct Settings {
     pub(super) fixed: BTreeMap<String, Json>,
     pub(super) mint: Arc<dyn Mint>,
     pub(super) policy_breaks: bool,
+    /// What reads the operator's lines in the desk's own's place.
+    pub(super) reads_along: Option<Arc<dyn Journal>>,
 }
 
 impl Default for Settings {
@@ -132,6 +134,7 @@ impl Default for Settings {
             fixed: BTreeMap::new(),
             mint: Arc::new(RandomMint),
             policy_breaks: false,
+            reads_along: None,
         }
     }
 }
@@ -147,6 +150,7 @@ impl Policy for Breaking {
 }
 
 /// A database, a bank and a clock, which desks share as processes do.
+#[derive(Debug)]
 pub(super) struct Place {
     _folder: TempDir,
     pub(super) path: PathBuf,
@@ -205,7 +209,7 @@ impl Place {
             lease_ttl: None,
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             mint: settings.mint,
-            journal: Arc::clone(&journal) as Arc<dyn crate::proxy::journal::Journal>,
+            journal: settings.reads_along.unwrap_or(Arc::clone(&journal) as Arc<dyn Journal>),
             tools,
         };
         let desk = Desk::open(running.tree.clone(), &policy, spec).unwrap();
