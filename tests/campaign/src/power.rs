@@ -6,13 +6,16 @@
 //! asked for.
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::checker::{Outside, Violation, judge};
+use crate::checker::{Outside, Violation, judge_image};
 use crate::clock::Rng;
 
 /// What a disk writes whole.
 const SECTOR: usize = 512;
+/// Nothing, in pieces of so much.
+const ZEROS: [u8; 4_096] = [0; 4_096];
 /// Of one entry of the recording, before its bytes.
 const HEAD: usize = 18;
 
@@ -55,7 +58,6 @@ pub(crate) fn cut(
     let operations = read(&bytes)?;
     // Before the log's first sync there is no database yet that anybody was told of.
     let first = operations.iter().position(is_sync_of_log).ok_or("the recording has no sync of the log")?;
-    fs::create_dir_all(folder.join("judge")).map_err(|error| error.to_string())?;
     let mut found = Images::default();
     // Half of the images are of the moments that matter most: right when somebody came to rely on the record.
     let moments = outside.moments();
@@ -73,11 +75,12 @@ pub(crate) fn cut(
         let [database, log] = [0, 1].map(|file| image(happened, file, rng));
         let path = folder.join("cut.db");
         for (name, bytes) in [(path.clone(), database), (folder.join("cut.db-wal"), log)] {
-            fs::write(&name, bytes).map_err(|error| format!("{}: {error}", name.display()))?;
+            put(&name, &bytes).map_err(|error| format!("{}: {error}", name.display()))?;
         }
+        // The shared memory goes with the power.
+        drop(fs::remove_file(folder.join("cut.db-shm")));
         let known = outside.by(moment);
-        let wrong = judge(&path, &folder.join("judge"), &known)
-            .unwrap_or_else(|why| vec![Violation::unreadable(why)]);
+        let wrong = judge_image(&path, &known).unwrap_or_else(|why| vec![Violation::unreadable(why)]);
         let at = format!("after {count} of {} operations", operations.len());
         found.violations.extend(wrong.into_iter().map(|violation| violation.at(&at)));
         found.built += 1;
@@ -104,6 +107,15 @@ pub(crate) fn begin(recording: &Path, files: &[Vec<u8>; 2]) -> Result<(), String
         }
     }
     fs::write(recording, bytes).map_err(|error| format!("begin the recording: {error}"))
+}
+
+/// Writes a file, without the zeros at its end: a log is made long before it is full, and most of it is a hole.
+fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let zeros = bytes.rchunks(ZEROS.len()).take_while(|piece| **piece == ZEROS[..piece.len()]);
+    let left = bytes.len() - zeros.map(<[u8]>::len).sum::<usize>();
+    let mut file = fs::File::create(path)?;
+    file.write_all(&bytes[..left])?;
+    file.set_len(bytes.len() as u64)
 }
 
 fn below(rng: &mut Rng, end: usize) -> usize {
@@ -155,7 +167,7 @@ fn image(happened: &[Operation], file: usize, rng: &mut Rng) -> Vec<u8> {
     for operation in happened.iter().filter(|operation| operation.file == file) {
         match operation.kind {
             Kind::Write(_) | Kind::Truncate => unsynced.push(operation),
-            Kind::Sync => unsynced.drain(..).for_each(|operation| apply(&mut content, operation, |_| true)),
+            Kind::Sync => unsynced.drain(..).for_each(|operation| apply(&mut content, operation)),
             // The kernel has told of it once, and takes what it could not write for written.
             Kind::Failed => {
                 let all = rng.flip();
@@ -176,33 +188,57 @@ fn image(happened: &[Operation], file: usize, rng: &mut Rng) -> Vec<u8> {
         };
         match fate {
             0 => {}
-            1 => apply(&mut content, operation, |_| true),
-            _ => apply(&mut content, operation, |_| rng.flip()),
+            1 => apply(&mut content, operation),
+            _ => apply_torn(&mut content, operation, |_| rng.flip()),
         }
     }
     content
 }
 
-/// Applies an operation, sector by sector as `keeps` has it.
-fn apply(content: &mut Vec<u8>, operation: &Operation, mut keeps: impl FnMut(usize) -> bool) {
+/// Applies an operation.
+fn apply(content: &mut Vec<u8>, operation: &Operation) {
     match &operation.kind {
         Kind::Sync | Kind::Failed => {}
-        Kind::Truncate => content.resize(operation.offset, 0),
-        Kind::Write(bytes) => {
-            let mut at = 0;
-            while at < bytes.len() {
-                let place = operation.offset + at;
-                // To the next border of a sector.
-                let length = (SECTOR - place % SECTOR).min(bytes.len() - at);
-                if keeps(place / SECTOR) {
-                    if content.len() < place + length {
-                        content.resize(place + length, 0);
-                    }
-                    content[place..place + length].copy_from_slice(&bytes[at..at + length]);
-                }
-                at += length;
-            }
+        Kind::Truncate => resize(content, operation.offset),
+        Kind::Write(bytes) => put_at(content, operation.offset, bytes),
+    }
+}
+
+/// Applies an operation, sector by sector as `keeps` has it.
+fn apply_torn(content: &mut Vec<u8>, operation: &Operation, mut keeps: impl FnMut(usize) -> bool) {
+    let Kind::Write(bytes) = &operation.kind else { return apply(content, operation) };
+    let mut at = 0;
+    while at < bytes.len() {
+        let place = operation.offset + at;
+        // To the next border of a sector.
+        let length = (SECTOR - place % SECTOR).min(bytes.len() - at);
+        if keeps(place / SECTOR) {
+            put_at(content, place, &bytes[at..at + length]);
         }
+        at += length;
+    }
+}
+
+fn put_at(content: &mut Vec<u8>, place: usize, bytes: &[u8]) {
+    let end = place + bytes.len();
+    if content.len() < end {
+        resize(content, end);
+    }
+    content[place..end].copy_from_slice(bytes);
+}
+
+/// Gives it this length. Zeros are copied in pieces, or come from the system as pages that nobody has touched: one by one
+/// they would take longer than all else.
+fn resize(content: &mut Vec<u8>, length: usize) {
+    content.truncate(length);
+    if length > 2 * content.len() {
+        let mut longer = vec![0; length];
+        longer[..content.len()].copy_from_slice(content);
+        *content = longer;
+    }
+    while content.len() < length {
+        let some = (length - content.len()).min(ZEROS.len());
+        content.extend_from_slice(&ZEROS[..some]);
     }
 }
 

@@ -256,6 +256,14 @@ pub(crate) fn judge(database: &Path, scratch: &Path, outside: &Outside) -> Resul
     Ok(judge.found)
 }
 
+/// Judges a file that nobody else has or wants.
+pub(crate) fn judge_image(image: &Path, outside: &Outside) -> Result<Vec<Violation>, String> {
+    let record = Record::at(image)?;
+    let mut judge = Judge { record: &record, outside, found: Vec::new() };
+    judge.at_any_time();
+    Ok(judge.found)
+}
+
 /// Judges what is left when everything was recovered and every process has gone.
 pub(crate) fn judge_settled(
     database: &Path,

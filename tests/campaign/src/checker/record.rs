@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Row};
 use serde_json::Value;
 
@@ -106,7 +107,15 @@ impl Record {
     pub(crate) fn of(database: &Path, scratch: &Path) -> Result<Record, String> {
         let copy = copy(database, scratch)?;
         let Some(copy) = copy else { return Ok(Record { integrity: "ok".to_owned(), ..Record::default() }) };
-        let conn = Connection::open(&copy).map_err(|error| error.to_string())?;
+        Record::at(&copy)
+    }
+
+    /// Reads a database that nobody else has.
+    pub(crate) fn at(database: &Path) -> Result<Record, String> {
+        let conn = Connection::open(database).map_err(|error| error.to_string())?;
+        // It is thrown away, so nothing of its log need come into it.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+            .map_err(|error| error.to_string())?;
         read(&conn).map_err(|error| format!("read the record: {error}"))
     }
 }
