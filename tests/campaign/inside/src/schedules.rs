@@ -5,6 +5,7 @@
 //! time passes. Every call must come to an end, no effect may happen that nobody allowed, and the record must verify.
 //! The writer's own thread is the system's to schedule, so a seed repeats the decisions and not every instant.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::bench::{Bench, LEASE, limits};
-use crate::clock::Rng;
+use crate::clock::{Rng, until};
 
 /// Calls side by side.
 const CALLS: u64 = 3;
@@ -31,6 +32,8 @@ const SCHEDULES_OF_A_BENCH: u64 = 100;
 const DEATHS_OF_AN_ACTOR: u64 = 5;
 /// How often a call is gone on with before it counts as never ending.
 const TRIES_MAX: usize = 4_000;
+/// How long the system may take to give every thread its turn.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the driver looks before a schedule counts as stuck.
 const LOOKS_MAX: usize = 200_000;
 
@@ -150,7 +153,7 @@ async fn drive(
 ) -> Result<(), String> {
     let mut turns: Vec<Turn> = Vec::new();
     let mut deaths = rng.below(3);
-    for look in 0..LOOKS_MAX {
+    for _ in 0..LOOKS_MAX {
         if calls.iter().all(|(_, call)| call.is_finished()) {
             return Ok(());
         }
@@ -175,17 +178,33 @@ async fn drive(
         if rng.below(60) == 0 {
             bench.wall.advance(LEASE + Duration::from_secs(1));
         }
-        // Faster when nobody could go on: whoever waits then waits for an actor to come back.
-        let step = if turns.is_empty() { 40 } else { 4 };
+        // Faster when nobody could go on: whoever waits then waits for an actor to come back, which may be the writer's
+        // thread. It knows nothing of this clock, and a deadline must not come before it had its turn.
+        let step = if turns.is_empty() {
+            threads_come_to_rest();
+            40
+        } else {
+            4
+        };
         tokio::time::advance(Duration::from_millis(rng.below(step))).await;
-        if look % 64 == 63 {
-            // The writer's thread wants a turn, too.
-            std::thread::yield_now();
-        }
         tokio::task::yield_now().await;
     }
     let left: Vec<&RunId> = calls.iter().filter(|(_, call)| !call.is_finished()).map(|(id, _)| id).collect();
     Err(format!("{left:?} never ended"))
+}
+
+/// Waits until no other thread of this process has anything to do. One that never rests is met by the calls' own limits.
+fn threads_come_to_rest() {
+    let own = std::fs::read_link("/proc/thread-self").ok();
+    let own = own.as_deref().and_then(Path::file_name);
+    let works = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // After the name, which may hold anything; a thread that has gone has none.
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+        Some(&*task.file_name()) != own && state.is_some_and(|state| state != 'S')
+    };
+    let rest = || !std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten().any(works);
+    let _rested = until(PATIENCE, || rest().then_some(()));
 }
 
 /// Has an actor die, as soon as there is one: it may be being started again, and the clock is the driver's.
