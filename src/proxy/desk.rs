@@ -266,7 +266,11 @@ impl Desk {
                 Some(runs) => left.into_iter().filter(|(run, _)| runs.contains(run)).collect(),
             };
             let now = wall();
-            let (abandoned, held): (Vec<_>, Vec<_>) = still.into_iter().partition(|(_, until)| *until <= now);
+            let (mut abandoned, held): (Vec<_>, Vec<_>) =
+                still.into_iter().partition(|(_, until)| *until <= now);
+            if process::is(Broken::FirstRecovered) {
+                abandoned.truncate(1);
+            }
             self.recover_together(&abandoned.into_iter().map(|(run, _)| run).collect::<Vec<_>>()).await;
             let Some(next) = held.iter().map(|(_, until)| *until).min() else { return };
             waited_for = Some(held.into_iter().map(|(run, _)| run).collect());

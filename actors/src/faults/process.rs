@@ -79,6 +79,20 @@ pub enum Broken {
     SeenIgnored,
     /// The proxy's index says of every attempt that its outcome is known.
     SettledAsKnown,
+    /// A grant is used though its step has asked again since.
+    SupersededTaken,
+    /// Of what others left, only the first run is recovered.
+    FirstRecovered,
+    /// A question is stored without its end.
+    QuestionForEver,
+    /// A run that begins is written down as held by somebody else.
+    OwnerMistaken,
+    /// A run that its holder ends stays unsettled in the proxy's index.
+    SettleForgotten,
+    /// An outcome is told as of before its call.
+    TimesRunBack,
+    /// What a person noted with their decision is lost.
+    NoteDropped,
 }
 
 #[cfg(all(feature = "faults", debug_assertions))]

@@ -468,7 +468,7 @@ impl Core {
     pub(super) fn end_run(&mut self, end: RunEnd) -> Result<(), SessionError> {
         let now = self.shared.clock.now();
         self.ledger.end_run(end, now).map_err(|e| self.illegal(e))?;
-        if self.pace == Pace::Effects {
+        if self.pace == Pace::Effects && !process::is(Broken::SettleForgotten) {
             let (outcome, _) = attempt::last_attempt(
                 self.ledger.steps(),
                 self.ledger.approvals(),

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use holdpoint_core::event::{EventKind, NewEvent};
-use holdpoint_core::ids::SpecHash;
+use holdpoint_core::ids::{LeaseOwner, SpecHash};
 use holdpoint_core::step::{Step, StepStatus};
 use holdpoint_core::time::UnixNanos;
 use holdpoint_core::transition::{ApprovalWrite, LeaseTerms, LeaseWrite, RunWrite, StepWrite, Transition};
@@ -174,7 +174,9 @@ fn write_run(conn: &Connection, t: &Transition, now: UnixNanos) -> rusqlite::Res
         None => Ok(None),
         Some(RunWrite::Insert { run, lease }) => {
             let until = lease.as_ref().map(|terms| expiry(terms, now));
-            runs::insert(conn, run, lease.as_ref().map(|terms| &terms.owner).zip(until))?;
+            let owner = lease.as_ref().map(|terms| &terms.owner);
+            let mistaken = owner.and_then(mistaken);
+            runs::insert(conn, run, mistaken.as_ref().or(owner).zip(until))?;
             Ok(until)
         }
         Some(RunWrite::Update(update)) => {
@@ -212,6 +214,15 @@ fn write_step(conn: &Connection, t: &Transition, write: &StepWrite) -> rusqlite:
             steps::end_in_flight(conn, &t.run_id, &outcome)
         }
     }
+}
+
+/// Somebody else, when this build is deliberately broken in a way that takes them for who begins a run.
+fn mistaken(owner: &LeaseOwner) -> Option<LeaseOwner> {
+    if !process::is(Broken::OwnerMistaken) {
+        return None;
+    }
+    let (but_its_last, last) = owner.as_str().split_at_checked(owner.as_str().len() - 1)?;
+    Some(LeaseOwner::from(format!("{but_its_last}{}", if last == "0" { "1" } else { "0" })))
 }
 
 /// Whether this build is deliberately broken in a way that leaves this row as it was.

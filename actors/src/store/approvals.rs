@@ -39,7 +39,8 @@ pub(super) fn standing(
          FROM approvals a WHERE a.id = ? AND a.run_id = ?",
     )?
     .query_row((id.as_str(), run.as_str()), |row| {
-        Ok(Standing { status: row.get(0)?, hash: row.get(1)?, is_superseded: row.get(2)? })
+        let is_superseded = row.get::<_, bool>(2)? && !process::is(Broken::SupersededTaken);
+        Ok(Standing { status: row.get(0)?, hash: row.get(1)?, is_superseded })
     })
     .optional()
 }
@@ -62,9 +63,15 @@ pub(super) fn insert(conn: &Connection, approval: &Approval) -> rusqlite::Result
         time_text(approval.decided_at),
         approval.decided_by,
         approval.note,
-        time_text(approval.expires_at),
+        time_text(approval.expires_at.filter(|_| !process::is(Broken::QuestionForEver))),
     ])
     .map(|_| ())
+}
+
+/// A statement that goes by which approval is the newest: unless this build is deliberately broken in a way that goes by
+/// which was granted.
+fn by_newness(right: &'static str, broken: &'static str) -> &'static str {
+    if process::is(Broken::SupersededTaken) { broken } else { right }
 }
 
 /// Whether this build is deliberately broken in a way that takes an old grant for a new one.
@@ -92,7 +99,8 @@ fn or_empty_object(json: &Json) -> &str {
 
 /// The approvals of a run, in the order in which they were asked for.
 pub(super) fn of_run(conn: &Connection, run: &RunId) -> rusqlite::Result<Vec<Approval>> {
-    conn.prepare_cached(&format!("SELECT {COLUMNS} FROM approvals WHERE run_id = ? ORDER BY rowid"))?
+    let order = by_newness("rowid", "status = 'approved', rowid");
+    conn.prepare_cached(&format!("SELECT {COLUMNS} FROM approvals WHERE run_id = ? ORDER BY {order}"))?
         .query_map([run.as_str()], |row| Ok(decode(row)))?
         .collect()
 }
@@ -116,9 +124,11 @@ pub(super) fn latest_asking(
     conn: &Connection,
     run: &RunId,
 ) -> rusqlite::Result<Option<(Asking, Option<UnixNanos>)>> {
-    conn.prepare_cached(
+    conn.prepare_cached(by_newness(
         "SELECT id, kind, status, expires_at, decided_at FROM approvals WHERE run_id = ? ORDER BY rowid DESC LIMIT 1",
-    )?
+        "SELECT id, kind, status, expires_at, decided_at FROM approvals WHERE run_id = ?
+         ORDER BY status = 'approved' DESC, rowid DESC LIMIT 1",
+    ))?
     .query_row([run.as_str()], |row| {
         let mut c = Columns::of(row);
         let asking = Asking {

@@ -25,7 +25,7 @@ use super::open::{self, OpenError};
 use super::place::Place;
 use super::reader::{ReadError, Reader};
 use crate::clock;
-use crate::faults::process;
+use crate::faults::process::{self, Broken};
 
 /// What a person says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,7 +180,8 @@ impl OperatorStore {
             if waiting.approval.is_past_expiry(now) {
                 return expire(reader, waiting, now);
             }
-            let decider = Decider { by: answer.by, note: answer.note };
+            let note = if process::is(Broken::NoteDropped) { "" } else { answer.note };
+            let decider = Decider { by: answer.by, note };
             let transition = match answer.verdict {
                 Verdict::Approve => ledger::approve(&waiting, decider, now),
                 Verdict::Reject => ledger::reject(&waiting, decider, now),

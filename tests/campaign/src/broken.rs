@@ -20,6 +20,15 @@ pub(crate) fn all() -> Vec<Broken> {
     let inside = |name| Story::Inside(Layer { name, count: 400 });
     let broken = |name, what, story, property| Broken { name, what, story, property };
     vec![
+        // What is noticed by waiting for it, first: the others wait meanwhile.
+        broken("LeaseNotRenewed", "renews no lease", Story::LongerThanItsLease, Property::Explained),
+        broken("NothingRecovered", "leaves what others left to itself", Story::Held("after"), Property::Left),
+        broken(
+            "FirstRecovered",
+            "recovers one run of those that others left",
+            Story::SeveralCutOff,
+            Property::Left,
+        ),
         broken(
             "AnswerBeforeCommit",
             "acknowledges a write before it is committed",
@@ -99,7 +108,13 @@ pub(crate) fn all() -> Vec<Broken> {
             Story::PolicyChanged,
             Property::Allowed,
         ),
-        broken("IndexDropped", "keeps no index of its calls", Story::Calm, Property::Tables),
+        // Not of a payment: with no index to stop it, each try of a call would ask a person anew.
+        broken(
+            "IndexDropped",
+            "keeps no index of its calls",
+            Story::Idle("flush.committed:1".to_owned()),
+            Property::Tables,
+        ),
         broken("ExpiryIgnored", "lets a grant last for ever", Story::AnHourLater, Property::Allowed),
         broken(
             "LeaseUnchecked",
@@ -127,8 +142,6 @@ pub(crate) fn all() -> Vec<Broken> {
             Property::Whole,
         ),
         broken("BlindRetry", "sends again what was not answered in time", Story::LateAnswer, Property::Once),
-        broken("LeaseNotRenewed", "renews no lease", Story::LongerThanItsLease, Property::Explained),
-        broken("NothingRecovered", "leaves what others left to itself", Story::Held("after"), Property::Left),
         broken(
             "BentTaken",
             "uses a grant whatever has become of it",
@@ -148,5 +161,26 @@ pub(crate) fn all() -> Vec<Broken> {
             Property::Tables,
         ),
         broken("GrantTwice", "uses a grant twice", Story::Held("after"), Property::Tables),
+        broken(
+            "SupersededTaken",
+            "uses a grant that a newer question has replaced",
+            Story::Superseded,
+            Property::Course,
+        ),
+        broken(
+            "QuestionForEver",
+            "stores a question without its end",
+            Story::NobodyAnswers,
+            Property::Allowed,
+        ),
+        broken("OwnerMistaken", "writes down somebody else as who holds a run", Story::Calm, Property::Ends),
+        broken(
+            "SettleForgotten",
+            "leaves a run that is over unsettled in its index",
+            Story::Calm,
+            Property::Tables,
+        ),
+        broken("NoteDropped", "loses what a person noted", Story::Calm, Property::Decision),
+        broken("TimesRunBack", "tells an outcome as of before its call", Story::Calm, Property::Times),
     ]
 }

@@ -77,6 +77,8 @@ pub(crate) enum Story {
     NobodyAnswers,
     /// An hour passes before anybody says what follows from an unknown outcome.
     NobodyKnows,
+    /// What was approved is asked about anew, and before anybody answers that it is again what was approved.
+    Superseded,
     /// This column of an approved question is changed behind the gate's back.
     Bent(&'static str),
     /// A payment takes longer than a lease lasts, while another proxy looks on.
@@ -190,6 +192,7 @@ pub(crate) fn named() -> Vec<(String, Story)> {
     all.push(Story::PowerCut(IMAGES));
     all.push(Story::PolicyChanged);
     all.extend([Story::AnHourLater, Story::NobodyAnswers, Story::NobodyKnows]);
+    all.push(Story::Superseded);
     all.extend(["capability_json", "presentation_json", "request_json"].map(Story::Bent));
     all.extend([Story::Cancelled, Story::Denied, Story::Drifted, Story::TooMany, Story::AnsweredTooLate]);
     all.extend(["capability_json", "presentation_json", "request_json"].map(Story::BentFirst));
@@ -221,6 +224,7 @@ fn name(story: &Story) -> String {
         Story::AnHourLater => "approved an hour ago".to_owned(),
         Story::NobodyAnswers => "asked an hour ago".to_owned(),
         Story::NobodyKnows => "unknown for an hour".to_owned(),
+        Story::Superseded => "replaced before it was collected".to_owned(),
         Story::Bent(column) => format!("bent after it was approved: {column}"),
         Story::LongerThanItsLease => "longer than its lease".to_owned(),
         Story::LateAnswer => "answered too late".to_owned(),
@@ -278,6 +282,7 @@ pub(crate) fn run(
             Err(why) => outcome.trouble = Some(why),
         }
     }
+    outcome.violations.append(&mut world.wrong);
     outcome.effects = world.effects();
     if (outcome.trouble.is_some() || !outcome.violations.is_empty()) && broken.is_none() {
         world.keep = true;
@@ -312,6 +317,7 @@ impl Case<'_> {
             Story::AnHourLater => self.approved_an_hour_ago(),
             Story::NobodyAnswers => self.nobody_answers(),
             Story::NobodyKnows => self.nobody_knows(),
+            Story::Superseded => self.superseded(),
             Story::Bent(column) => self.bent(column),
             Story::LongerThanItsLease => self.longer_than_its_lease(),
             Story::LateAnswer => self.late_answer(),

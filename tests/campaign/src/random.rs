@@ -63,6 +63,7 @@ fn with_world(
         Err(why) => return Outcome { trouble: Some(why), ..outcome },
     };
     outcome.trouble = go(&mut world, &mut outcome).err();
+    outcome.violations.append(&mut world.wrong);
     outcome.effects = world.effects();
     if (outcome.trouble.is_some() || !outcome.violations.is_empty()) && broken.is_none() {
         world.keep = true;

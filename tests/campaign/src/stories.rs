@@ -106,6 +106,24 @@ impl Case<'_> {
         self.close(host)
     }
 
+    /// A tool's time is part of what is approved. With another one, its payment is asked about anew; with the old one again,
+    /// what was granted first would fit to the byte, and is worth nothing any more.
+    pub(crate) fn superseded(&mut self) -> Result<(), String> {
+        let asks = ["PENDING_APPROVAL"];
+        let (call, host) = self.called_again_after(true, |world| world.configure("20s", "21s"), &asks)?;
+        Case::leave(host)?;
+        self.world.configure("20s", "20s")?;
+        let mut host = self.world.start(None)?;
+        let told = self.is_told(&mut host, &call, &asks)?;
+        self.was_not_applied(&call);
+        let first = self.world.decided.first().map(|decided| decided.approval.clone());
+        if told.approval().map(str::to_owned) == first {
+            self.wrong(Property::Explained, format!("it waits for {first:?}, which somebody has decided"));
+        }
+        self.world.settle(&mut host, &call, &mut self.rng)?;
+        self.close(host)
+    }
+
     /// The stored question is no longer what was approved. What was bent is not judged any further.
     pub(crate) fn bent(&mut self, column: &str) -> Result<(), String> {
         let sql = format!("UPDATE approvals SET {column} = replace({column}, '40', '4000')");

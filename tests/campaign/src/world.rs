@@ -113,6 +113,8 @@ pub(crate) struct World {
     records: bool,
     /// Which write, sync or truncation of the programs that are started fails.
     fails: Option<String>,
+    /// What was wrong with what people were told, apart from the record.
+    pub(crate) wrong: Vec<Violation>,
     /// Kept on disk for whoever has to look at it.
     pub(crate) keep: bool,
 }
@@ -143,6 +145,7 @@ impl World {
             embedded: false,
             records: false,
             fails: None,
+            wrong: Vec::new(),
             keep: false,
         };
         let config = world.path("gate/config.json");
@@ -327,7 +330,7 @@ impl World {
     pub(crate) fn hear(&mut self, host: &mut Host, call: &Call, id: u64) -> Result<Option<Answer>, String> {
         match host.hear(id, PATIENCE) {
             Heard::Gone => Ok(None),
-            Heard::Silence => Err(format!("{call:?} was never answered")),
+            Heard::Silence => Err(self.never_ends(format!("{call:?} was never answered"))),
             Heard::Answer(answer) => {
                 let mark = self.kept_by(call);
                 let (tool, args) = (call.tool.clone(), call.args.clone());
@@ -429,7 +432,13 @@ impl World {
             }
         }
         let last = self.told.last().map(|told| told.answer.text.clone());
-        Err(format!("{call:?} is stuck at {last:?}"))
+        Err(self.never_ends(format!("{call:?} is stuck at {last:?}")))
+    }
+
+    /// A call that comes to no end is a violation, and the end of its case.
+    fn never_ends(&mut self, detail: String) -> String {
+        self.wrong.push(Violation { property: Property::Ends, detail: detail.clone() });
+        detail
     }
 
     /// What waits for a person, read from the file.
@@ -486,6 +495,7 @@ impl World {
                     approval: what.id.clone(),
                     approved: approve,
                     by,
+                    note,
                     mark: self.mark(),
                 });
                 Ok(End::Exited(0))
@@ -558,6 +568,7 @@ impl World {
             effects,
             orphans,
             aged: self.ahead_ms >= GOOD_FOR_MS,
+            apart_ms: self.ahead_ms,
             older: self.older,
         })
     }

@@ -83,7 +83,7 @@ impl Outside {
     fn to_json(&self) -> Value {
         let told =
             |told: &Told| json!([told.tool, told.args, told.answer.text, told.answer.is_error, told.mark]);
-        let decided = |one: &Decided| json!([one.approval, one.approved, one.by, one.mark]);
+        let decided = |one: &Decided| json!([one.approval, one.approved, one.by, one.mark, one.note]);
         let effect = |one: &Effect| json!([one.tool, one.args, one.open_intents, one.mark]);
         json!({
             "told": self.told.iter().map(told).collect::<Vec<_>>(),
@@ -93,6 +93,7 @@ impl Outside {
             "effects": self.effects.iter().map(effect).collect::<Vec<_>>(),
             "orphans": self.orphans,
             "aged": self.aged,
+            "apart_ms": self.apart_ms,
             "older": self.older,
         })
     }
@@ -115,6 +116,7 @@ impl Outside {
                     approved: one[1] == true,
                     by: text(&one[2]),
                     mark: mark(&one[3]),
+                    note: text(&one[4]),
                 })
                 .collect(),
             heads: each("heads")
@@ -141,6 +143,7 @@ impl Outside {
                 .collect(),
             orphans: each("orphans").map(|one| text(&one)).collect(),
             aged: value["aged"] == true,
+            apart_ms: mark(&value["apart_ms"]),
             older: value["older"] == true,
         }
     }
@@ -159,12 +162,19 @@ mod tests {
         let answer = Answer { text: "paid \u{1}".to_owned(), is_error: true };
         let outside = Outside {
             told: vec![Told { tool: "t".to_owned(), args: json!({"n": 1}), answer, mark: u64::MAX }],
-            decided: vec![Decided { approval: "a".to_owned(), approved: true, by: "b".to_owned(), mark: 2 }],
+            decided: vec![Decided {
+                approval: "a".to_owned(),
+                approved: true,
+                by: "b".to_owned(),
+                note: "n".to_owned(),
+                mark: 2,
+            }],
             held: vec![Held { run: "r".to_owned(), owner: "o".to_owned(), seq: 6 }],
             heads: vec![Head { seq: 3, hash: "h".to_owned(), mark: 4 }],
             effects: vec![Effect { tool: "e".to_owned(), args: json!([]), open_intents: None, mark: 5 }],
             orphans: vec!["7".to_owned()],
             aged: true,
+            apart_ms: 8,
             older: true,
         };
         let come = Outside::of_json(&serde_json::from_str(&outside.to_json().to_string()).unwrap());

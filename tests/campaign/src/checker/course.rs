@@ -4,13 +4,13 @@
 //! Where `fold` holds rows to events, this holds events to each other: a record can agree with itself in every row and still
 //! tell of a call that began twice, without its answer, or after its end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
 use super::canon::{canonical, canonical_text, sha256};
 use super::record::{Event, Record};
-use super::{Property, Violation};
+use super::{EMBEDDED, Property, Violation};
 
 /// What a run may end as, and why.
 const ENDS: [(&str, &[&str]); 3] = [
@@ -54,6 +54,8 @@ struct Run {
     owes: bool,
     /// Who took it over last, while nobody else can have it.
     owner: Option<String>,
+    /// Why it is over.
+    reason: String,
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +85,8 @@ struct Course {
     runs: HashMap<String, Run>,
     steps: HashMap<String, Step>,
     asked: HashMap<String, Asked>,
+    /// Who has taken a run over, or was taken over from.
+    owners: HashSet<String>,
     wrong: Vec<Violation>,
 }
 
@@ -99,10 +103,20 @@ pub(super) fn look(record: &Record, whole: bool) -> Vec<Violation> {
     course.index(record);
     // An older version's file had not all of the columns.
     if whole {
+        course.owners(record);
+        course.settled(record);
         course.specs(record);
         course.results(record);
     }
     course.wrong
+}
+
+/// Whether somebody who holds a run may be called so: section 9 of the specification.
+fn is_owner(owner: &str) -> bool {
+    let drawn = |text: &str, digits: usize| {
+        text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    drawn(owner, 32) || owner.rsplit_once('/').is_some_and(|(label, hex)| !label.is_empty() && drawn(hex, 12))
 }
 
 /// Fails with these words unless it holds.
@@ -113,7 +127,6 @@ fn must(holds: bool, why: &str) -> Result<(), String> {
 impl Course {
     fn hear(&mut self, event: &Event) -> Result<(), String> {
         let payload = &event.payload;
-        let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
         if event.kind == "run.created" {
             let begun = Run { status: "CREATED".to_owned(), ..Run::default() };
             return must(self.runs.insert(event.run.clone(), begun).is_none(), "it began before");
@@ -166,14 +179,7 @@ impl Course {
                 run.status = "RUNNING".to_owned();
                 return Ok(());
             }
-            "lease.taken_over" => {
-                must(running, "nobody held it")?;
-                must(text("previous_owner") != text("owner"), "it is taken over from who takes it over")?;
-                run.taken = true;
-                let known = run.owner.replace(text("owner"));
-                let from = known.is_none_or(|known| known == text("previous_owner"));
-                return must(from, "it is taken over from who did not hold it");
-            }
+            "lease.taken_over" => return self.take_over(event),
             "run.finished" => return self.finish(event),
             "limit.exceeded" | "loop.detected" | "model.dispatched" | "model.completed" | "model.failed" => {
                 return Ok(());
@@ -181,6 +187,19 @@ impl Course {
             _ => {}
         }
         self.of_step(event)
+    }
+
+    fn take_over(&mut self, event: &Event) -> Result<(), String> {
+        let text = |key: &str| event.payload[key].as_str().unwrap_or_default().to_owned();
+        let run = self.runs.get_mut(&event.run).ok_or("it never began")?;
+        must(run.status == "RUNNING", "nobody held it")?;
+        must(text("previous_owner") != text("owner"), "it is taken over from who takes it over")?;
+        run.taken = true;
+        let known = run.owner.replace(text("owner"));
+        let from = known.is_none_or(|known| known == text("previous_owner"));
+        must(from, "it is taken over from who did not hold it")?;
+        self.owners.insert(text("previous_owner"));
+        must(self.owners.insert(text("owner")), "it is taken over by who held one before")
     }
 
     fn finish(&mut self, event: &Event) -> Result<(), String> {
@@ -196,7 +215,7 @@ impl Course {
         let asked = self.asked.get(&run.asked).map_or("", |asked| &*asked.status);
         must(reason != "approval_rejected" || asked == "rejected", "nobody rejected it")?;
         must(reason != "approval_expired" || asked == "expired", "nothing expired")?;
-        run.status = status.to_owned();
+        (run.status, run.reason) = (status.to_owned(), reason.to_owned());
         Ok(())
     }
 
@@ -336,6 +355,46 @@ impl Course {
         }
     }
 
+    /// Who holds a run is drawn anew each time, so nobody holds two, and a proxy's says of which session it is.
+    fn owners(&mut self, record: &Record) {
+        let mut holders: HashSet<&str> = HashSet::new();
+        for row in record.runs.iter().filter(|row| !row.owner.is_empty()) {
+            let session = row.id.split_once('.').map_or("", |(session, _)| session);
+            let why = if !is_owner(&row.owner) {
+                "which nobody is called"
+            } else if !row.id.starts_with(EMBEDDED)
+                && !row.owner.split([':', '/']).any(|part| part == session)
+            {
+                "which is of another session"
+            } else if !holders.insert(&row.owner) {
+                "who holds another run too"
+            } else {
+                continue;
+            };
+            let detail = format!("run {} is held by {:?}, {why}", row.id, row.owner);
+            self.wrong.push(Violation { property: Property::Course, detail });
+        }
+    }
+
+    /// Who ends a run that they hold settles its row of the index in the same transaction. Who cancels a run, lets its
+    /// question expire or gives up on what can't be read leaves that to whoever looks next, and nobody has to.
+    fn settled(&mut self, record: &Record) {
+        for call in &record.calls {
+            let Some(run) = self.runs.get(&call.run) else { continue };
+            let by_its_holder =
+                matches!(&*run.status, "COMPLETED" | "FAILED") && run.reason != "internal_error";
+            let why = if by_its_holder && !call.settled {
+                "is not settled, and its run is over"
+            } else if call.settled != (call.outcome != 0) {
+                "is settled without an outcome, or has one unsettled"
+            } else {
+                continue;
+            };
+            let detail = format!("the index's row of run {} {why}: {call:?}", call.run);
+            self.wrong.push(Violation { property: Property::Tables, detail });
+        }
+    }
+
     /// What the index says of a request, against the run that it names.
     fn index(&mut self, record: &Record) {
         for call in &record.calls {
@@ -381,7 +440,7 @@ impl Course {
         }
     }
 
-    /// A call that ends its run is the run's result, and a question that does not last for ever says for how long.
+    /// A call that ends its run is the run's result.
     fn results(&mut self, record: &Record) {
         let mut wrong: Vec<String> = Vec::new();
         for run in record.runs.iter().filter(|run| run.status == "COMPLETED") {
@@ -395,13 +454,6 @@ impl Course {
                     "run {} has the result {:?}, and its call's is {content}",
                     run.id, run.result
                 ));
-            }
-        }
-        for approval in &record.approvals {
-            let run = record.runs.iter().find(|run| run.id == approval.run);
-            let lasts = run.is_some_and(|run| run.limits["approval_ttl"].as_u64().unwrap_or(0) > 0);
-            if lasts == approval.expires_at.is_empty() {
-                wrong.push(format!("approval {} expires at {:?}", approval.id, approval.expires_at));
             }
         }
         self.wrong.extend(wrong.into_iter().map(|detail| Violation { property: Property::Tables, detail }));
@@ -542,5 +594,75 @@ mod tests {
         assert!(!held("c", vec![taken(), resumed()]).is_empty());
         // Nobody held it by then: whoever came last says so by going on alone.
         assert!(held("c", vec![taken(), resumed(), resumed()]).is_empty());
+    }
+
+    fn held(runs: &[(&str, &str)]) -> Vec<Violation> {
+        let run = |(id, owner): &(&str, &str)| record::Run {
+            id: (*id).to_owned(),
+            status: "RUNNING".to_owned(),
+            owner: (*owner).to_owned(),
+            ..record::Run::default()
+        };
+        look(&Record { runs: runs.iter().map(run).collect(), ..Record::default() }, true)
+    }
+
+    #[test]
+    fn a_holder_that_is_of_another_session_or_holds_two_or_has_no_such_name_is_noticed() {
+        let (one, other) = ("proxy:s:1f/0123456789ab", "proxy:s:1f/0123456789ac");
+        assert!(held(&[("s.1", one), ("s.2", other), ("embedded-1", "service:2/0123456789ab")]).is_empty());
+        for wrong in [one, "proxy:s:1f/0123456789", "proxy:t:1f/0123456789ac", "s"] {
+            let found = held(&[("s.1", one), ("s.2", wrong)]);
+            assert!(matches!(&*found, [Violation { property: Property::Course, .. }]), "{wrong}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_holder_that_comes_back_is_noticed() {
+        let taken = |from: &str, by: &str| {
+            let mut event = approved()[1].clone();
+            event.kind = "lease.taken_over".to_owned();
+            event.payload = json!({"previous_owner": from, "owner": by});
+            event
+        };
+        let mut events = approved()[..2].to_vec();
+        events.extend([taken("a", "b"), taken("b", "a")]);
+        assert_eq!(found(events).len(), 1);
+    }
+
+    #[test]
+    fn a_run_that_its_holder_ended_is_settled_in_the_index_and_one_that_goes_on_is_not() {
+        let with = |settled: bool, outcome: i64, end: Option<(&str, &str)>| {
+            let mut events = approved();
+            match end {
+                Some((status, reason)) => {
+                    let last = events.last_mut().unwrap();
+                    last.payload["status"] = json!(status);
+                    last.payload["reason"] = json!(reason);
+                }
+                None => drop(events.pop()),
+            }
+            let call = record::Call {
+                run: "r".to_owned(),
+                session: "s".to_owned(),
+                open: true,
+                settled,
+                outcome,
+                ..record::Call::default()
+            };
+            let found = look(&Record { events, calls: vec![call], ..Record::default() }, true);
+            let told = found
+                .iter()
+                .filter(|violation| {
+                    violation.detail.contains("settled without")
+                        || violation.detail.contains("is not settled")
+                })
+                .count();
+            assert!(found.iter().all(|violation| violation.property == Property::Tables), "{found:?}");
+            told
+        };
+        let (done, cancelled) =
+            (Some(("COMPLETED", "goal_completed")), Some(("CANCELLED", "operator_cancelled")));
+        assert_eq!((with(true, 2, done), with(false, 0, None), with(false, 0, cancelled)), (0, 0, 0));
+        assert_eq!((with(false, 0, done), with(true, 0, done), with(false, 2, cancelled)), (1, 1, 1));
     }
 }

@@ -10,6 +10,7 @@ mod course;
 mod fold;
 mod order;
 mod record;
+mod times;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -53,11 +54,15 @@ pub(crate) enum Property {
     SyncEnds,
     /// Each event may follow those before it.
     Course,
+    /// The times of one hand do not run back.
+    Times,
+    /// Every call comes to an end.
+    Ends,
 }
 
 impl Property {
     /// Every one.
-    pub(crate) const ALL: [Property; 14] = [
+    pub(crate) const ALL: [Property; 16] = [
         Property::Once,
         Property::Intent,
         Property::Acknowledged,
@@ -72,6 +77,8 @@ impl Property {
         Property::Model,
         Property::SyncEnds,
         Property::Course,
+        Property::Times,
+        Property::Ends,
     ];
 }
 
@@ -92,6 +99,8 @@ impl fmt::Display for Property {
             Property::Model => "the store does what the model says",
             Property::SyncEnds => "a failed sync ends its writer",
             Property::Course => "each event may follow those before it",
+            Property::Times => "the times of one hand do not run back",
+            Property::Ends => "every call comes to an end",
         })
     }
 }
@@ -119,6 +128,8 @@ pub(crate) struct Decided {
     pub(crate) approval: String,
     pub(crate) approved: bool,
     pub(crate) by: String,
+    /// What they noted.
+    pub(crate) note: String,
     /// How long the recording of the disk was by then.
     pub(crate) mark: u64,
 }
@@ -154,6 +165,8 @@ pub(crate) struct Outside {
     pub(crate) orphans: Vec<String>,
     /// Whether so much time has passed that a grant may be too old.
     pub(crate) aged: bool,
+    /// How far apart the clocks of this world's processes were set.
+    pub(crate) apart_ms: u64,
     /// Whether the file was an older version's once, which had not all of today's columns.
     pub(crate) older: bool,
 }
@@ -191,6 +204,7 @@ impl Outside {
             held: Vec::new(),
             orphans: Vec::new(),
             aged: self.aged,
+            apart_ms: self.apart_ms,
             older: self.older,
         }
     }
@@ -290,6 +304,7 @@ impl Judge<'_> {
         self.found.extend(fold::compare(self.record, !self.outside.older));
         self.found.extend(order::look(self.record));
         self.found.extend(course::look(self.record, !self.outside.older));
+        self.found.extend(times::look(self.record, self.outside.apart_ms, !self.outside.older));
         self.runs_are_of_calls();
         self.effects_are_authorised();
         self.told_is_recorded();
@@ -469,13 +484,13 @@ impl Judge<'_> {
         for decided in &self.outside.decided {
             let status = if decided.approved { "approved" } else { "rejected" };
             match row(&decided.approval) {
-                Some(row) if row.status == status && row.by == decided.by => {}
+                Some(row) if row.status == status && row.by == decided.by && row.note == decided.note => {}
                 // A grant that nobody used in time says so, and still says whose it was.
                 Some(row) if self.outside.aged && row.status == "expired" && row.by == decided.by => {}
                 Some(row) => {
                     let detail = format!(
-                        "{} was {status} by {}, and is {} by {}",
-                        row.id, decided.by, row.status, row.by
+                        "{} was {status} by {} with {:?}, and is {} by {} with {:?}",
+                        row.id, decided.by, decided.note, row.status, row.by, row.note
                     );
                     self.fail(Property::Decision, detail);
                 }
@@ -548,6 +563,32 @@ impl Judge<'_> {
         }
         for orphan in &self.outside.orphans {
             self.fail(Property::Left, format!("process {orphan} outlived its gate"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_that_lost_whose_it_was_or_what_they_noted_is_noticed() {
+        let row = |by: &str, note: &str, status: &str| {
+            let [id, by, note, status] = ["a", by, note, status].map(str::to_owned);
+            let approvals = vec![Approval { id, by, note, status, ..Approval::default() }];
+            let record = Record { approvals, ..Record::default() };
+            let (approval, by, note) = ("a".to_owned(), "ana".to_owned(), "once".to_owned());
+            let decided = vec![Decided { approval, approved: true, by, note, mark: 0 }];
+            let outside = Outside { decided, ..Outside::default() };
+            let mut judge = Judge { record: &record, outside: &outside, found: Vec::new() };
+            judge.decisions_stand();
+            judge.found.into_iter().map(|violation| violation.property).collect::<Vec<_>>()
+        };
+        assert_eq!(row("ana", "once", "approved"), []);
+        for (by, note, status) in
+            [("ana", "", "approved"), ("bob", "once", "approved"), ("ana", "once", "pending")]
+        {
+            assert_eq!(row(by, note, status), [Property::Decision], "{by} {note} {status}");
         }
     }
 }
