@@ -5,6 +5,7 @@
 //! to. Knows nothing of how the product stores or decides, and opens nothing but copies.
 
 mod apart;
+mod asked;
 mod canon;
 mod course;
 mod fold;
@@ -311,7 +312,7 @@ impl Judge<'_> {
         self.evidence_stands();
         self.takeovers_name_who_held();
         self.decisions_stand();
-        self.questions_can_be_acted_on();
+        self.found.extend(asked::look(self.record));
     }
 
     fn events_are_chained(&mut self) {
@@ -405,8 +406,15 @@ impl Judge<'_> {
                     }
                 }
                 None => {
+                    if let Some(of) = text.strip_prefix("paid ")
+                        && told.args["ref"] != of
+                    {
+                        self.fail(Property::Explained, format!("{what}, which is another's answer"));
+                    }
                     let is_done = |step: &record::Step| {
-                        step.status == "done" && step.observation["kind"] == "tool_result"
+                        // An embedder tells it in words of its own.
+                        let told = step.observation["content"].as_str().is_none_or(|content| content == text);
+                        step.status == "done" && step.observation["kind"] == "tool_result" && told
                             || self.came_late(&step.id)
                     };
                     if !steps.any(is_done) {
@@ -508,28 +516,6 @@ impl Judge<'_> {
         }
         for (id, times) in decided.into_iter().filter(|(_, times)| *times > 1) {
             self.fail(Property::Decision, format!("approval {id} was decided {times} times"));
-        }
-    }
-
-    fn questions_can_be_acted_on(&mut self) {
-        for approval in &self.record.approvals {
-            let Approval { kind, capability, presentation, request, .. } = approval;
-            let hash = canon::approval_hash(kind, capability, presentation, request);
-            if hash.as_deref() != Some(&*approval.hash) {
-                self.fail(Property::Question, format!("approval {} does not hash to its hash", approval.id));
-            }
-        }
-        for run in self.record.runs.iter().filter(|run| run.status == "WAITING_FOR_APPROVAL") {
-            let latest = self.record.approvals.iter().rfind(|approval| approval.run == run.id);
-            let step =
-                latest.and_then(|approval| self.record.steps.iter().find(|step| step.id == approval.step));
-            let open = latest.is_some_and(|approval| matches!(&*approval.status, "pending" | "approved"));
-            if !open || step.is_none_or(|step| step.status != "awaiting_approval") {
-                self.fail(
-                    Property::Question,
-                    format!("run {} waits for nothing that can be decided", run.id),
-                );
-            }
         }
     }
 
