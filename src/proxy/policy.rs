@@ -127,7 +127,9 @@ fn ask(tool: &PolicyTool, request: &ToolRequest, reason: String) -> PolicyDecisi
     let Upstream { server, remote, class, .. } = &tool.upstream;
     let mut shown = ObjectWriter::new();
     shown.str("question", &format!("Let the model call {remote} on server {server} with these arguments?"));
-    write_capability(&mut shown, tool, request, None);
+    if !process::is(Broken::ShownNarrowed) {
+        write_capability(&mut shown, tool, request, None);
+    }
     shown.str("reason", &reason);
     PolicyDecision::need_approval(
         class.as_str(),

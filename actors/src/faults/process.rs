@@ -93,6 +93,10 @@ pub enum Broken {
     TimesRunBack,
     /// What a person noted with their decision is lost.
     NoteDropped,
+    /// Somebody else may decide once more.
+    DecidedAgain,
+    /// A person is shown a question without its arguments.
+    ShownNarrowed,
 }
 
 #[cfg(all(feature = "faults", debug_assertions))]

@@ -146,8 +146,14 @@ pub(super) fn latest_asking(
 
 pub(super) fn get(conn: &Connection, run: &RunId, id: &ApprovalId) -> rusqlite::Result<Option<Approval>> {
     conn.prepare_cached(&format!("SELECT {COLUMNS} FROM approvals WHERE id = ? AND run_id = ?"))?
-        .query_row((id.as_str(), run.as_str()), |row| Ok(decode(row)))
+        .query_row((id.as_str(), run.as_str()), |row| Ok(as_if_undecided(decode(row))))
         .optional()
+}
+
+/// As it is, unless this build is deliberately broken in a way that lets somebody else decide once more.
+fn as_if_undecided(approval: Approval) -> Approval {
+    let status = if process::is(Broken::DecidedAgain) { ApprovalStatus::Pending } else { approval.status };
+    Approval { status, ..approval }
 }
 
 /// Every pending approval of a waiting run, oldest first.

@@ -105,7 +105,7 @@ impl Guarded<'_> {
             }
             Guard::ApprovalIs { approval, status, hash } => {
                 match approvals::standing(self.conn, &self.t.run_id, approval)? {
-                    Some(found) if found.status != status.as_str() => {
+                    Some(found) if found.status != status.as_str() && !process::is(Broken::DecidedAgain) => {
                         Err(Refusal::ApprovalIs(ApprovalStatus::parse(&found.status)).into())
                     }
                     Some(found) if found.hash != hash.as_str() || found.is_superseded => {

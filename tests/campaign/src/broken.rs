@@ -180,6 +180,18 @@ pub(crate) fn all() -> Vec<Broken> {
             Story::Calm,
             Property::Tables,
         ),
+        broken(
+            "DecidedAgain",
+            "lets somebody else decide once more",
+            Story::DecidedTwice,
+            Property::Decision,
+        ),
+        broken(
+            "ShownNarrowed",
+            "shows a person another question than they grant",
+            Story::Calm,
+            Property::Question,
+        ),
         broken("NoteDropped", "loses what a person noted", Story::Calm, Property::Decision),
         broken("TimesRunBack", "tells an outcome as of before its call", Story::Calm, Property::Times),
     ]

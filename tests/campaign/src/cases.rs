@@ -79,6 +79,8 @@ pub(crate) enum Story {
     NobodyKnows,
     /// What was approved is asked about anew, and before anybody answers that it is again what was approved.
     Superseded,
+    /// Two people answer the same question, one yes and the other no.
+    DecidedTwice,
     /// This column of an approved question is changed behind the gate's back.
     Bent(&'static str),
     /// A payment takes longer than a lease lasts, while another proxy looks on.
@@ -192,7 +194,7 @@ pub(crate) fn named() -> Vec<(String, Story)> {
     all.push(Story::PowerCut(IMAGES));
     all.push(Story::PolicyChanged);
     all.extend([Story::AnHourLater, Story::NobodyAnswers, Story::NobodyKnows]);
-    all.push(Story::Superseded);
+    all.extend([Story::Superseded, Story::DecidedTwice]);
     all.extend(["capability_json", "presentation_json", "request_json"].map(Story::Bent));
     all.extend([Story::Cancelled, Story::Denied, Story::Drifted, Story::TooMany, Story::AnsweredTooLate]);
     all.extend(["capability_json", "presentation_json", "request_json"].map(Story::BentFirst));
@@ -225,6 +227,7 @@ fn name(story: &Story) -> String {
         Story::NobodyAnswers => "asked an hour ago".to_owned(),
         Story::NobodyKnows => "unknown for an hour".to_owned(),
         Story::Superseded => "replaced before it was collected".to_owned(),
+        Story::DecidedTwice => "decided twice".to_owned(),
         Story::Bent(column) => format!("bent after it was approved: {column}"),
         Story::LongerThanItsLease => "longer than its lease".to_owned(),
         Story::LateAnswer => "answered too late".to_owned(),
@@ -318,6 +321,7 @@ impl Case<'_> {
             Story::NobodyAnswers => self.nobody_answers(),
             Story::NobodyKnows => self.nobody_knows(),
             Story::Superseded => self.superseded(),
+            Story::DecidedTwice => self.decided_twice(),
             Story::Bent(column) => self.bent(column),
             Story::LongerThanItsLease => self.longer_than_its_lease(),
             Story::LateAnswer => self.late_answer(),

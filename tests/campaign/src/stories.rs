@@ -124,6 +124,19 @@ impl Case<'_> {
         self.close(host)
     }
 
+    /// A person says yes, and another one no: the second is refused, and the first stands.
+    pub(crate) fn decided_twice(&mut self) -> Result<(), String> {
+        let call = Call::pay("bank", "b1", None);
+        let mut host = self.world.start(None)?;
+        self.is_told(&mut host, &call, &["PENDING_APPROVAL"])?;
+        let waiting = self.world.waiting()?.pop().ok_or("nobody was asked")?;
+        for approve in [true, false] {
+            self.world.decide(&waiting, approve, None)?;
+        }
+        self.world.settle(&mut host, &call, &mut self.rng)?;
+        self.close(host)
+    }
+
     /// The stored question is no longer what was approved. What was bent is not judged any further.
     pub(crate) fn bent(&mut self, column: &str) -> Result<(), String> {
         let sql = format!("UPDATE approvals SET {column} = replace({column}, '40', '4000')");
