@@ -28,7 +28,7 @@ impl Sweep {
 
     /// Every one of the few, and of the many writes some, which the seed shifts.
     pub(crate) fn short(kind: &str, seed: u64) -> Sweep {
-        let stride = if kind.starts_with("write") { 17 } else { 1 };
+        let stride = if kind.starts_with("write") { 7 } else { 1 };
         Sweep { first: 1 + seed % stride, stride, embedded: false }
     }
 }

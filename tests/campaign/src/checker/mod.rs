@@ -12,6 +12,7 @@ mod fold;
 mod order;
 mod record;
 mod times;
+mod told;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -226,37 +227,6 @@ impl Violation {
 /// What the runs of an embedding service are called.
 pub(crate) const EMBEDDED: &str = "embedded-";
 
-const ANSWERS: [&str; 13] = [
-    "PENDING_APPROVAL",
-    "IN_PROGRESS",
-    "INTERRUPTED",
-    "UNKNOWN_OUTCOME",
-    "UNRECORDED",
-    "DENIED",
-    "INVALID",
-    "REJECTED",
-    "EXPIRED",
-    "DUPLICATE",
-    "BLOCKED",
-    "UNAVAILABLE",
-    "GATE_STATUS",
-];
-
-/// Why an approval is none that this answer to this call may name.
-fn misnamed(word: &str, approval: &Approval, tool: &str, args: &str) -> Option<String> {
-    let request: Value = serde_json::from_str(&approval.request).unwrap_or_default();
-    let of_call = request["spec"]["name"] == tool && canonical(&request["args"]) == args;
-    let interruption = approval.kind == "interrupted_side_effect";
-    let fits = match word {
-        "PENDING_APPROVAL" => of_call && !interruption,
-        "INTERRUPTED" | "UNKNOWN_OUTCOME" => of_call && interruption,
-        "REJECTED" => of_call && approval.status == "rejected",
-        // It is blocked by another request.
-        _ => !of_call,
-    };
-    (!fits).then(|| format!("approval {} is a {} of {request}", approval.id, approval.kind))
-}
-
 struct Judge<'a> {
     record: &'a Record,
     outside: &'a Outside,
@@ -382,83 +352,6 @@ impl Judge<'_> {
             approval.status == "approved" && name == tool && canonical(&capability["args"]) == args
         });
         approved.count() as u64 + u64::from(tool == "petty_pay")
-    }
-
-    fn told_is_recorded(&mut self) {
-        for told in &self.outside.told {
-            let args = canonical(&told.args);
-            let of_call = |step: &&record::Step| {
-                step.decision["tool"] == told.tool && canonical(&step.decision["args"]) == args
-            };
-            let mut steps = self.record.steps.iter().filter(of_call);
-            let applied =
-                self.outside.effects.iter().any(|e| e.tool == told.tool && canonical(&e.args) == args);
-            let (text, what) =
-                (&told.answer.text, format!("{} {args} was told {:?}", told.tool, told.answer.text));
-            match told.answer.word() {
-                None if told.answer.is_error => {
-                    if !steps.any(|step| step.observation["kind"] == "tool_error") {
-                        self.fail(Property::Acknowledged, what.clone());
-                    }
-                    // A read that got no answer is told so; nothing can have come of it.
-                    if told.args["mode"] != "error" && told.tool.ends_with("_pay") {
-                        self.fail(Property::Explained, format!("{what}, and the server never said so"));
-                    }
-                }
-                None => {
-                    if let Some(of) = text.strip_prefix("paid ")
-                        && told.args["ref"] != of
-                    {
-                        self.fail(Property::Explained, format!("{what}, which is another's answer"));
-                    }
-                    let is_done = |step: &record::Step| {
-                        // An embedder tells it in words of its own.
-                        let told = step.observation["content"].as_str().is_none_or(|content| content == text);
-                        step.status == "done" && step.observation["kind"] == "tool_result" && told
-                            || self.came_late(&step.id)
-                    };
-                    if !steps.any(is_done) {
-                        self.fail(Property::Acknowledged, what.clone());
-                    }
-                    if told.tool.ends_with("_pay") && !applied {
-                        self.fail(Property::Explained, format!("{what}, and nothing was applied"));
-                    }
-                }
-                Some("DUPLICATE") => {
-                    let of_call: Vec<_> = steps.collect();
-                    if !of_call.iter().any(|step| matches!(&*step.status, "done" | "failed")) {
-                        self.fail(Property::Acknowledged, what.clone());
-                    }
-                    let is_done = of_call.iter().any(|step| step.status == "done");
-                    if is_done && told.tool.ends_with("_pay") && !applied {
-                        self.fail(Property::Explained, format!("{what}, and nothing was applied"));
-                    }
-                }
-                Some(
-                    word @ ("PENDING_APPROVAL" | "INTERRUPTED" | "UNKNOWN_OUTCOME" | "REJECTED" | "BLOCKED"),
-                ) => {
-                    let Some(named) = told.answer.approval() else { continue };
-                    match self.record.approvals.iter().find(|approval| approval.id == named) {
-                        None => self.fail(Property::Acknowledged, what),
-                        Some(approval) => {
-                            if let Some(why) = misnamed(word, approval, &told.tool, &args) {
-                                self.fail(Property::Explained, format!("{what}: {why}"));
-                            }
-                        }
-                    }
-                }
-                Some(word) if ANSWERS.contains(&word) => {}
-                // A host that leaves is told so, by the protocol.
-                Some("PROTOCOL") if text.contains("the session is ending") => {}
-                Some(_) => self.fail(Property::Explained, what),
-            }
-        }
-    }
-
-    /// Whether a call's end is recorded beside its run, which a person had cancelled.
-    fn came_late(&self, step: &str) -> bool {
-        let mut of_step = self.record.events.iter().filter(|event| event.step == step);
-        of_step.any(|event| event.kind == "step.tool_finished" && event.payload["late"] == true)
     }
 
     fn evidence_stands(&mut self) {
