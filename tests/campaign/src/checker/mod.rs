@@ -23,7 +23,7 @@ use serde_json::Value;
 use crate::host::Answer;
 pub(crate) use apart::{WORD, When, answer, ask};
 pub(crate) use canon::canonical;
-pub(crate) use record::{Approval, Record};
+pub(crate) use record::Record;
 
 /// What must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -449,6 +449,7 @@ impl Judge<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checker::record::Approval;
 
     #[test]
     fn a_decision_that_lost_whose_it_was_or_what_they_noted_is_noticed() {
