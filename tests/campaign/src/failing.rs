@@ -8,6 +8,8 @@ use crate::world::Programs;
 
 /// What can fail, and how.
 pub(crate) const KINDS: [&str; 5] = ["sync:eio", "truncate:eio", "write:eio", "write:enospc", "write:short"];
+/// Of the writes, one of so many fails in the short form.
+pub(crate) const WRITES_APART: u64 = 7;
 /// No workload has as many operations of a kind.
 const N_MAX: u64 = 2_000;
 
@@ -28,7 +30,7 @@ impl Sweep {
 
     /// Every one of the few, and of the many writes some, which the seed shifts.
     pub(crate) fn short(kind: &str, seed: u64) -> Sweep {
-        let stride = if kind.starts_with("write") { 7 } else { 1 };
+        let stride = if kind.starts_with("write") { WRITES_APART } else { 1 };
         Sweep { first: 1 + seed % stride, stride, embedded: false }
     }
 }

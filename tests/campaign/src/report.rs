@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::failing;
 use crate::jobs::{self, Kind};
 
 /// Where and how the lines came about.
@@ -84,6 +85,13 @@ impl<'a> Report<'a> {
         line("");
         self.inside(&mut line);
         line("");
+        if *short {
+            line(&format!(
+                "In the short form one write in {} fails, from one on that the seed says, and each sync and truncation; in the long \
+                 form each operation.\n",
+                failing::WRITES_APART
+            ));
+        }
         line(HOW_IT_KNOWS);
         line(FOUND);
         self.broken(&mut line);
