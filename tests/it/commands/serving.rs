@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -216,6 +217,23 @@ fn what_is_wrong_with_the_gate_s_own_files_is_told_before_a_host_is_greeted() {
     gate.save();
     let ran = gate.run("check");
     assert_eq!((ran.status, ran.code()), (1, "store.not_a_database"), "{}", ran.err);
+}
+
+#[test]
+fn the_record_is_its_owner_s_alone_under_any_umask() {
+    for umask in ["000", "002", "077"] {
+        let gate = pinned();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]);
+        command.arg(bare("proxy").get_program()).arg("proxy");
+        let mut host = Host::start_with(&gate, command, Stdio::piped());
+        host.call("shop_pay", json!({"to": "alice", "amount": 20}));
+        for name in ["gate.db", "gate.db-wal", "gate.db-shm"] {
+            let mode = fs::metadata(gate.path(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o600, "{name} under {umask}");
+        }
+        assert_eq!(host.end(None).0, 0);
+    }
 }
 
 #[test]
