@@ -33,6 +33,19 @@ fn the_quick_start_takes_ten_lines_at_most_and_its_configuration_loads() {
 }
 
 #[test]
+fn the_server_of_the_quick_start_is_the_one_that_the_ring_runs() {
+    const PACKAGE: &str = "@modelcontextprotocol/server-filesystem";
+    let ring = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ring/npm/package.json");
+    let ring: serde_json::Value = serde_json::from_slice(&std::fs::read(ring).unwrap()).unwrap();
+    let version = ring["dependencies"][PACKAGE].as_str().unwrap();
+    let install = format!("npm install --ignore-scripts {PACKAGE}@{version}\n");
+    assert!(
+        block("sh").contains(&install),
+        "the README installs it by version, and runs no script of it: {install}"
+    );
+}
+
+#[test]
 fn the_hosts_snippet_is_json_and_names_both_files_in_full() {
     let snippet: serde_json::Value = serde_json::from_str(&block("json")).unwrap();
     let server = &snippet["mcpServers"]["gated"];
