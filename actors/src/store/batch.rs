@@ -105,6 +105,12 @@ impl Connected {
         Ok(())
     }
 
+    /// The pages of the log, those that are copied already included.
+    pub(super) fn log_pages(&self) -> rusqlite::Result<i64> {
+        // It does nothing, and says how things are; while somebody else copies, it says -1.
+        self.conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?.query_row([], |row| row.get(1))
+    }
+
     /// Copies the whole log into the database, syncs it and empties the log. False when a reader was in the way.
     pub(super) fn checkpoint_truncate(&self) -> rusqlite::Result<bool> {
         self.conn

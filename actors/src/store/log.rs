@@ -2,7 +2,8 @@
 //!
 //! A commit into a log that must grow for it costs about one and a half of one into a log that is there already, and a
 //! log that is there already still takes outcomes when the disk is full. So the log is made as long as it becomes
-//! between two checkpoints, once, before anything is served. Never shortens it and never touches what is in it.
+//! between two checkpoints, once, before anything is served; it outgrows that only where somebody always waits. Never
+//! shortens it and never touches what is in it.
 //!
 //! A reader may see commits that their writer has not synced yet. Who sends on what it read asks for [`Synced`] first.
 
@@ -17,8 +18,13 @@ use super::files::beside;
 use super::room::Room;
 use crate::clock;
 
-/// A header and a thousand frames of a page each: what the automatic checkpoint lets it grow to.
-pub const LOG_BYTES: u64 = 32 + 1_000 * (24 + 4_096);
+/// Pages from which on the log is copied when nobody waits for the writer.
+pub(super) const PAGES: i64 = 1_000;
+/// Pages from which on it is copied whoever waits, in the commit that comes to them. Their index is one block, which a
+/// reader looks through at once.
+pub(super) const PAGES_MAX: i64 = 4_000;
+/// A header and [`PAGES`] frames of a page each: what it grows to unless there is always somebody who waits.
+pub const LOG_BYTES: u64 = 32 + PAGES.unsigned_abs() * (24 + 4_096);
 /// Free bytes without which it is left as it is.
 const FREE_MIN: u64 = 64 << 20;
 const CHUNK: usize = 64 << 10;

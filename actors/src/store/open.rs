@@ -13,7 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::{Fault, is_readonly_directory};
-use super::{Options, files, schema};
+use super::{Options, files, log, schema};
 use crate::clock;
 use crate::faults::process::{self, Broken};
 
@@ -161,7 +161,13 @@ pub(super) fn side_writer(path: &Path) -> Result<Connection, rusqlite::Error> {
     let mut conn = Connection::open_with_flags(path, flags)?;
     set(&mut conn, BUSY)?;
     conn.pragma_update(None, "synchronous", "NORMAL")?;
+    set_log(&conn)?;
     Ok(conn)
+}
+
+/// When a commit has to copy the log into the database. Whoever writes less often copies it no sooner than who does.
+fn set_log(conn: &Connection) -> rusqlite::Result<()> {
+    conn.pragma_update(None, "wal_autocheckpoint", log::PAGES_MAX)
 }
 
 fn read_flags() -> OpenFlags {
@@ -203,6 +209,7 @@ fn set(conn: &mut Connection, busy: Duration) -> rusqlite::Result<()> {
 fn set_writer(conn: &Connection) -> rusqlite::Result<()> {
     let synchronous = if process::is(Broken::SyncOff) { "NORMAL" } else { "FULL" };
     conn.pragma_update(None, "synchronous", synchronous)?;
+    set_log(conn)?;
     if cfg!(target_os = "macos") {
         // There a plain sync leaves the bytes in the drive's cache.
         conn.pragma_update(None, "fullfsync", true)?;
@@ -277,6 +284,8 @@ mod tests {
                 |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
             assert_eq!(pragma("trusted_schema"), 0, "{kind}");
             assert_eq!(pragma("synchronous"), synchronous, "{kind}");
+            let writes = !conn.is_readonly("main").unwrap();
+            assert!(!writes || pragma("wal_autocheckpoint") == log::PAGES_MAX, "{kind}");
             // What the defensive mode is for: a statement that rewrites the schema itself is refused.
             conn.pragma_update(None, "writable_schema", true).unwrap();
             let rewritten = conn.execute("UPDATE sqlite_schema SET sql = sql", []);

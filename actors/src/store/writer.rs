@@ -25,7 +25,7 @@ use super::observe::Counts;
 use super::place::Place;
 use super::queue::{Barrier, Item, Passed, Queue, Taken};
 use super::room::Room;
-use super::{Options, StartError, open};
+use super::{Options, StartError, log, open};
 use crate::clock;
 use crate::faults::process::{self, Broken};
 
@@ -194,7 +194,10 @@ impl Writer {
             match taken {
                 Taken::Closed => return Ok(()),
                 Taken::Nothing => {}
-                Taken::Items => self.serve_items(&mut items)?,
+                Taken::Items => {
+                    self.serve_items(&mut items)?;
+                    self.copy_long_log()?;
+                }
             }
             self.run_timers()?;
             self.let_others_in();
@@ -413,11 +416,32 @@ impl Writer {
         }
         if due(self.busy_at, IDLE) {
             self.busy_at = None;
-            match self.db.checkpoint_passive() {
-                Ok(()) => self.counts.note(|counts| counts.checkpoints += 1),
-                Err(error) if Fault::of(&error).ends_the_writer() => return Err(error),
-                Err(error) => tracing::debug!(%error, "the log was not copied"),
+            self.copy_log()?;
+        }
+        Ok(())
+    }
+
+    /// Copies a log that has become long, unless somebody waits: a commit that had to do it would answer so much later.
+    fn copy_long_log(&mut self) -> rusqlite::Result<()> {
+        if self.queue.lengths() != (0, 0) {
+            return Ok(());
+        }
+        match self.db.log_pages() {
+            Ok(pages) if pages >= log::PAGES => self.copy_log(),
+            Ok(_) => Ok(()),
+            Err(error) if Fault::of(&error).ends_the_writer() => Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "the log does not say how long it is");
+                Ok(())
             }
+        }
+    }
+
+    fn copy_log(&mut self) -> rusqlite::Result<()> {
+        match self.db.checkpoint_passive() {
+            Ok(()) => self.counts.note(|counts| counts.checkpoints += 1),
+            Err(error) if Fault::of(&error).ends_the_writer() => return Err(error),
+            Err(error) => tracing::debug!(%error, "the log was not copied"),
         }
         Ok(())
     }
