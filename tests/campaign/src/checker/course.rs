@@ -48,8 +48,6 @@ struct Run {
     step: String,
     asked: String,
     questions: u64,
-    /// Whether it was taken over, and does not go on yet.
-    taken: bool,
     /// Whether its call has failed, which is told next.
     owes: bool,
     /// Who took it over last, while nobody else can have it.
@@ -111,6 +109,12 @@ pub(super) fn look(record: &Record, whole: bool) -> Vec<Violation> {
     course.wrong
 }
 
+/// Whether a run may be given up while it runs, and be somebody else's then: no event tells of either (section 9 of the
+/// specification). An embedder closes a session when they like; a proxy, when its run is over or waits.
+fn may_be_given_up(run: &str) -> bool {
+    run.starts_with(EMBEDDED)
+}
+
 /// Whether somebody who holds a run may be called so: section 9 of the specification.
 fn is_owner(owner: &str) -> bool {
     let drawn = |text: &str, digits: usize| {
@@ -168,13 +172,7 @@ impl Course {
                         step.policy = None;
                         run.owner = None;
                     }
-                    None => {
-                        must(running, "nobody held it")?;
-                        // Without a taking over, whoever had it gave it up, which no event tells.
-                        if !std::mem::take(&mut run.taken) {
-                            run.owner = None;
-                        }
-                    }
+                    None => must(running, "nobody held it")?,
                 }
                 run.status = "RUNNING".to_owned();
                 return Ok(());
@@ -194,8 +192,7 @@ impl Course {
         let run = self.runs.get_mut(&event.run).ok_or("it never began")?;
         must(run.status == "RUNNING", "nobody held it")?;
         must(text("previous_owner") != text("owner"), "it is taken over from who takes it over")?;
-        run.taken = true;
-        let known = run.owner.replace(text("owner"));
+        let known = run.owner.replace(text("owner")).filter(|_| !may_be_given_up(&event.run));
         let from = known.is_none_or(|known| known == text("previous_owner"));
         must(from, "it is taken over from who did not hold it")?;
         self.owners.insert(text("previous_owner"));
@@ -345,6 +342,9 @@ impl Course {
     fn holders(&mut self, record: &Record) {
         for row in &record.runs {
             let running = row.status == "RUNNING";
+            if running && may_be_given_up(&row.id) {
+                continue;
+            }
             let taken = self.runs.get(&row.id).and_then(|run| run.owner.clone()).filter(|_| running);
             let detail = match taken {
                 _ if running == row.owner.is_empty() => {
