@@ -13,8 +13,9 @@ use holdpoint_actors::connection::{
 };
 use holdpoint_actors::executor::Tool;
 use holdpoint_actors::faults::Point;
-use holdpoint_actors::session::{Beginning, Gate, GateSpec, OpenStep, Pace, Session, SessionError};
+use holdpoint_actors::session::{Beginning, Gate, GateSpec, OpenStep, Pace, Session, SessionError, Verdict};
 use holdpoint_actors::store::Options;
+use holdpoint_core::approval::Approval;
 use holdpoint_core::attempt::Ending;
 use holdpoint_core::decision::Proposal;
 use holdpoint_core::ids::RunId;
@@ -22,13 +23,13 @@ use holdpoint_core::pin::manifest::Manifest;
 use holdpoint_core::pin::rules::{Rule, Rules};
 use holdpoint_core::run::RunStatus;
 use holdpoint_core::step::StepStatus;
-use holdpoint_core::tool::SideEffect;
+use holdpoint_core::tool::{SideEffect, ToolSpec};
 use ractor::Actor as _;
 
 use crate::bench::*;
 
-use super::scene::{Armed, ByName};
-use super::table::{DEATHS, Death, Kind, STEPS, Step};
+use super::scene::{Armed, ByName, left_executing};
+use super::table::{DEATHS, Death, KINDS, Kind, STEPS, Step};
 use super::{SOON, counted};
 
 /// The server's tool that answers once the file that its arguments name is there.
@@ -87,6 +88,7 @@ struct Served {
     process: Process,
     gate: Gate,
     upstream: Upstream,
+    spec: ToolSpec,
     in_policy: Armed,
     log: PathBuf,
     kind: Kind,
@@ -115,9 +117,10 @@ impl Served {
         let upstream =
             Upstream::start(&tree, spec, "chaos", Arc::new(MemoryLedger::default())).await.unwrap();
         let (tools, _) = upstream.load().await.unwrap();
-        let tools = tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect();
+        let tools: Vec<_> = tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect();
+        let spec = tools[0].spec();
         let gate = Gate::new(tree, GateSpec::new(policy, tools)).unwrap();
-        Served { bench, process, gate, upstream, in_policy, log, kind }
+        Served { bench, process, gate, upstream, spec, in_policy, log, kind }
     }
 
     /// How often the server has read a run's call.
@@ -130,24 +133,39 @@ impl Served {
         self.log.with_file_name(run.as_str())
     }
 
-    async fn propose(&self, run: &RunId) -> (Session, OpenStep, bool) {
+    fn args(&self, run: &RunId) -> String {
+        format!(r#"{{"run":"{run}","until":{:?}}}"#, self.until(run))
+    }
+
+    async fn propose(&self, run: &RunId) -> (Session, OpenStep, Verdict) {
         let beginning = Beginning { pace: Pace::Effects, ..Beginning::default() };
         let session = self.gate.begin_with(run.clone(), "g", limits(), beginning).await.unwrap();
-        let args = format!(r#"{{"run":"{run}","until":{:?}}}"#, self.until(run));
-        let (step, verdict) = propose(&session, call("fake_held", &args)).await;
-        if self.kind == Kind::Approved {
-            self.bench.approve(&pending(verdict));
-            return (session, step, false);
-        }
-        allowed(&verdict);
-        (session, step, true)
+        let (step, verdict) = propose(&session, call("fake_held", &self.args(run))).await;
+        (session, step, verdict)
+    }
+
+    async fn collect(&self, run: &RunId, approval: &Approval) -> (Session, OpenStep) {
+        self.bench.approve(approval);
+        granted(self.gate.attach_with(run.clone(), Pace::Effects).await)
     }
 
     /// Makes the call, from its proposal or from its grant to the end of its run.
     async fn make(&self, run: &RunId) -> Result<Ending, SessionError> {
-        let (session, step) = match self.propose(run).await {
-            (session, step, true) => (session, step),
-            (_, _, false) => granted(self.gate.attach_with(run.clone(), Pace::Effects).await),
+        let (session, step) = match self.kind {
+            Kind::Read | Kind::Local | Kind::Remote => {
+                let (session, step, verdict) = self.propose(run).await;
+                allowed(&verdict);
+                (session, step)
+            }
+            Kind::Approved => {
+                let (_session, _, verdict) = self.propose(run).await;
+                self.collect(run, &pending(verdict)).await
+            }
+            Kind::ReRun => {
+                left_executing(&self.process.running.tree, self.spec.clone(), run, &self.args(run)).await;
+                let asked = asks(self.gate.attach_with(run.clone(), Pace::Effects).await);
+                self.collect(run, &asked).await
+            }
         };
         let ending = step.execute().await?.ending;
         let last = session.step().await?.expect("a step");
@@ -230,7 +248,7 @@ fn effects(log: &Path, run: &RunId) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_is_answered_as_the_table_says_when_the_connection_dies() {
     let manifest = pinned().await;
-    for kind in [Kind::Read, Kind::Local, Kind::Remote, Kind::Approved] {
+    for kind in KINDS {
         for step in STEPS {
             let served = Served::new(kind, manifest.clone()).await;
             for death in DEATHS {

@@ -127,6 +127,19 @@ impl Policy for ByName {
     }
 }
 
+/// Records a run whose tool was started with these arguments by a process that is gone.
+pub(super) async fn left_executing(tree: &Tree, spec: ToolSpec, run: &RunId, args: &str) {
+    let (terms, at) = (LeaseTerms { owner: LeaseOwner::from("gone"), ttl: Duration::ZERO }, start());
+    let (step, tool) = (StepId::from(format!("{run}.s")), spec.name.clone());
+    let request = ToolRequest { run_id: run.clone(), step_id: step.clone(), spec, args: Json::trusted(args) };
+    let mut ledger = Ledger::begin(terms, Run::begun(run.clone(), "g", limits(), at), &[]);
+    ledger.start_step(step, at);
+    ledger.decide(call(&tool, args).recorded(), None, at).unwrap();
+    ledger.record_policy(PolicyDecision::allow(""), None, None, at).unwrap();
+    ledger.start_tool(&request, None, at).unwrap();
+    tree.store.apply(Lane::Intent, ledger.take(Durability::Synced)).await.unwrap();
+}
+
 /// One tree on which calls are made while its actors die.
 pub(super) struct Scene {
     pub(super) bench: Bench,
@@ -211,16 +224,7 @@ impl Scene {
     /// Records a run whose tool was started by a process that is gone.
     pub(super) async fn leave_executing(&self, kind: Kind, run: &RunId) {
         let spec = self.tools.iter().find(|tool| tool.spec.name == kind.tool()).unwrap().spec.clone();
-        let (terms, at) = (LeaseTerms { owner: LeaseOwner::from("gone"), ttl: Duration::ZERO }, start());
-        let step = StepId::from(format!("{run}.s"));
-        let request =
-            ToolRequest { run_id: run.clone(), step_id: step.clone(), spec, args: Json::empty_object() };
-        let mut ledger = Ledger::begin(terms, Run::begun(run.clone(), "g", limits(), at), &[]);
-        ledger.start_step(step, at);
-        ledger.decide(call(kind.tool(), "{}").recorded(), None, at).unwrap();
-        ledger.record_policy(PolicyDecision::allow(""), None, None, at).unwrap();
-        ledger.start_tool(&request, None, at).unwrap();
-        self.process.tree().store.apply(Lane::Intent, ledger.take(Durability::Synced)).await.unwrap();
+        left_executing(self.process.tree(), spec, run, "{}").await;
     }
 
     pub(super) async fn propose(
