@@ -30,9 +30,8 @@ use crate::bench::*;
 use scene::{Scene, gone, strike};
 use table::{Came, DEATHS, Death, IN_DOUBT, KINDS, Kind, STEPS, Step, Victim, expected, is_possible};
 
-/// How long an answer may take before nobody answered: an actor may be away for half a minute between two of its starts, and
-/// whoever opens the file may wait for its locks.
-const SOON: Duration = Duration::from_secs(90);
+/// How long an answer may take before nobody answered.
+const SOON: Duration = Duration::from_secs(20);
 
 /// Names the file in which whoever runs these tests has their cases counted.
 const COUNTS: &str = "HOLDPOINT_CHAOS_COUNTS";
