@@ -45,6 +45,7 @@ pub use holdpoint_core::pin::manifest::Manifest;
 pub use holdpoint_core::pin::report::Report;
 pub use holdpoint_core::pin::rules::{Rule, Rules, parse as parse_rules};
 
+use holdpoint_actors::address::{self, AskError};
 use holdpoint_actors::clock::wall;
 use holdpoint_actors::connection::{Arguments, Loaded, McpConnection, MemoryLedger, Msg, Upstream, reap};
 use holdpoint_actors::executor::Tool;
@@ -107,11 +108,11 @@ async fn ask<T: Send + 'static>(
     within: Duration,
     message: impl FnOnce(RpcReplyPort<T>) -> Msg,
 ) -> Result<T, String> {
-    match connection.call(message, Some(within)).await {
-        Ok(ractor::rpc::CallResult::Success(answer)) => Ok(answer),
-        Ok(ractor::rpc::CallResult::Timeout) => Err("its connection did not answer".to_owned()),
-        Ok(ractor::rpc::CallResult::SenderError) | Err(_) => Err("its connection ended".to_owned()),
-    }
+    let answer = address::ask(connection, within, message).await;
+    answer.map_err(|error| match error {
+        AskError::Late => "its connection did not answer".to_owned(),
+        AskError::Down | AskError::Lost => "its connection ended".to_owned(),
+    })
 }
 
 /// The servers of a runtime: connected, and connected again when one is lost.

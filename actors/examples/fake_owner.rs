@@ -8,6 +8,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdpoint_actors::address;
 use holdpoint_actors::connection::{
     Arguments, CallEnding, CallRequest, Door, McpConnection, MemoryLedger, Msg, ServerSpec,
 };
@@ -33,14 +34,14 @@ async fn main() -> Result<(), Failure> {
         check: Arc::new(|listing| Ok(listing.tools().map(|tool| tool.name.clone()).collect())),
     };
     let (actor, _handle) = McpConnection::spawn(None, McpConnection, arguments).await?;
-    actor.call(Msg::Tools, None).await?.expect("an answer to Tools")?;
+    address::ask(&actor, Duration::from_secs(60), Msg::Tools).await??;
     let pids = CallRequest {
         tool: "pids".to_owned(),
         arguments: "{}".to_owned(),
         timeout: Duration::from_secs(10),
         fence: None,
     };
-    let CallEnding::Answered { raw_result } = Door::new("fake").call(&actor, pids).await else {
+    let CallEnding::Answered { raw_result } = Door::new("fake").call(actor.clone(), pids).await else {
         return Err("the server does not tell its processes".into());
     };
     let result: serde_json::Value = serde_json::from_str(&raw_result)?;

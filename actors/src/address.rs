@@ -1,6 +1,10 @@
 //! Addresses: how one part finds an actor that may have been restarted meanwhile, and asks it within a deadline.
 //!
 //! Owns the three ways in which asking can fail. Never restarts anything: the supervisor does, and publishes here.
+//!
+//! Whoever waits for an answer holds on to nobody. A message that is sent in the very moment in which its actor ends may
+//! be left in the mailbox, sent and never taken; it is dropped, and its sender told, only when nobody holds the actor's
+//! address any more. One who waited with the address in hand would wait out the whole deadline for itself.
 
 use std::fmt;
 use std::time::Duration;
@@ -66,8 +70,7 @@ impl<M: Message> Address<M> {
 
     /// Sends a message that expects no answer. Says whether somebody was there.
     pub fn tell(&self, message: M) -> bool {
-        let actor = self.cell.borrow().clone();
-        actor.is_some_and(|actor| actor.cast(message).is_ok())
+        post(&mut self.cell(), message)
     }
 
     /// Asks, waiting up to `within` for the actor and for its answer. A question that finds a dead actor was not
@@ -110,4 +113,29 @@ impl<M: Message> Address<M> {
         };
         tokio::time::timeout(within, delivering).await.unwrap_or(Err(AskError::Down))
     }
+}
+
+/// Sends a message to whoever is in the cell, which counts as seen from here on, and lets go of them. Says whether
+/// somebody was there; where nobody was, the message is dropped.
+pub(crate) fn post<M: Message>(cell: &mut watch::Receiver<Option<ActorRef<M>>>, message: M) -> bool {
+    let actor = cell.borrow_and_update().clone();
+    actor.is_some_and(|actor| actor.cast(message).is_ok())
+}
+
+/// Asks one actor, whoever else holds its address: the wait ends with the actor, too.
+pub async fn ask<M: Message, R: Send + 'static>(
+    actor: &ActorRef<M>,
+    within: Duration,
+    question: impl FnOnce(RpcReplyPort<R>) -> M,
+) -> Result<R, AskError> {
+    let (reply, mut answer) = ractor::concurrency::oneshot();
+    actor.cast(question(reply.into())).map_err(|_gone| AskError::Down)?;
+    let answered = async {
+        tokio::select! {
+            biased;
+            answer = &mut answer => answer.map_err(|_dropped| AskError::Lost),
+            _ = actor.wait(None) => answer.try_recv().map_err(|_none| AskError::Lost),
+        }
+    };
+    tokio::time::timeout(within, answered).await.unwrap_or(Err(AskError::Late))
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
-use crate::address::Address;
+use crate::address::{self, Address};
 use crate::approval::{self, ApprovalWaiter};
 use crate::clock::Clock;
 use crate::executor::{self, ToolExecutor};
@@ -188,15 +188,9 @@ impl Tree {
     /// Asks every actor how it fares; one that does not answer within a second is left out.
     pub async fn observe(&self) -> TreeObservation {
         const WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
-        let children = self.supervisor.call(supervisor::Msg::Observe, Some(WITHIN)).await;
-        let children = match children {
-            Ok(ractor::rpc::CallResult::Success(children)) => children,
-            Ok(ractor::rpc::CallResult::Timeout | ractor::rpc::CallResult::SenderError) | Err(_) => {
-                Vec::new()
-            }
-        };
+        let children = address::ask(&self.supervisor, WITHIN, supervisor::Msg::Observe).await;
         TreeObservation {
-            children,
+            children: children.unwrap_or_default(),
             store: self.store.observe(WITHIN).await,
             policy: self.policy.ask(WITHIN, policy::Msg::Observe).await.ok(),
             executor: self.executor.ask(WITHIN, executor::Msg::Observe).await.ok(),

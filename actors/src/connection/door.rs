@@ -51,7 +51,7 @@ impl Door {
     /// Calls a tool and waits for the ending. Whatever happens to the actor or the server, there is one.
     ///
     /// Dropping the future withdraws a call that the actor has not taken yet; one that it took runs on unheard.
-    pub async fn call(&self, connection: &ActorRef<Msg>, request: CallRequest) -> CallEnding {
+    pub async fn call(&self, connection: ActorRef<Msg>, request: CallRequest) -> CallEnding {
         let name = CallName { server: self.server.clone(), tool: request.tool.clone() };
         let wait = PLACE_WAIT.min(request.timeout);
         let Ok(Ok(permit)) = timeout(wait, self.places.clone().acquire_owned()).await else {
@@ -60,8 +60,9 @@ impl Door {
         let backstop = request.timeout.saturating_add(GRACE);
         let (reply, ending) = Reply::new(name.clone());
         let call = QueuedCall { request, reply, permit };
-        // When the actor is gone the message is dropped, and its reply answers for it.
+        // When the actor is gone the message is dropped, and its reply answers for it: so nobody may be held on to.
         connection.send_message(Msg::Call(Box::new(call))).ok();
+        drop(connection);
         match timeout(backstop, ending).await {
             Ok(Ok(ending)) => ending,
             Ok(Err(_)) => name.no_answer("the connection's actor ended"),

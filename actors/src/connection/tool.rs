@@ -80,7 +80,7 @@ impl Tool for McpTool {
             timeout: call.timeout,
             fence: Some(Instant::from_std(call.fence.send_before())),
         };
-        match self.door.call(&connection, request).await {
+        match self.door.call(connection, request).await {
             CallEnding::Answered { raw_result } => self.read(&raw_result),
             CallEnding::KnownFailure { text } => Err(ToolFailure::Failed(text)),
             CallEnding::TimedOut { text } => Err(ToolFailure::TimedOut(text)),

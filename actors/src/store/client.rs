@@ -16,7 +16,7 @@ use super::job::{ApplyError, Job, Lane, NotApplied, Outcome, Pending};
 use super::queue::{Barrier, Passed};
 use super::reader::{ReadError, Reader, ReaderPool};
 use super::{Applied, Arguments, Msg, Observation};
-use crate::address::Address;
+use crate::address::{Address, post};
 use crate::clock;
 
 /// Calls that may be between their two commits at one time. More would only wait at the disk, in memory.
@@ -89,16 +89,11 @@ impl StoreClient {
                 Lane::Outcome => OUTCOME,
             };
         loop {
-            let current = address.borrow_and_update().clone();
-            let outcome = match current {
-                Some(writer) => {
-                    let (job, pending) = Job::new(Arc::clone(&transition), lane, start_by);
-                    match writer.cast(Msg::Apply(job)) {
-                        Ok(()) => reply(pending, start_by).await,
-                        Err(_gone) => Err(NotApplied::Down.into()),
-                    }
-                }
-                None => Err(NotApplied::Down.into()),
+            let (job, pending) = Job::new(Arc::clone(&transition), lane, start_by);
+            let outcome = if post(&mut address, Msg::Apply(job)) {
+                reply(pending, start_by).await
+            } else {
+                Err(NotApplied::Down.into())
             };
             match (outcome, lane) {
                 (Err(ApplyError::NotApplied(NotApplied::Down)), Lane::Outcome) => {
@@ -171,16 +166,13 @@ impl StoreClient {
         let mut address = self.address.cell();
         let until = clock::monotonic() + within;
         loop {
-            let current = address.borrow_and_update().clone();
-            if let Some(writer) = current {
-                let (send, receive) = oneshot::channel();
-                if writer.cast(Msg::Pass(Barrier { synced, reply: send })).is_ok() {
-                    match timeout(left(until), receive).await {
-                        Ok(Ok(Ok(passed))) => return Ok(passed),
-                        Ok(Ok(Err(NotApplied::Down)) | Err(_)) => {}
-                        Ok(Ok(Err(why))) => return Err(why),
-                        Err(_elapsed) => return Err(NotApplied::Deadline),
-                    }
+            let (send, receive) = oneshot::channel();
+            if post(&mut address, Msg::Pass(Barrier { synced, reply: send })) {
+                match timeout(left(until), receive).await {
+                    Ok(Ok(Ok(passed))) => return Ok(passed),
+                    Ok(Ok(Err(NotApplied::Down)) | Err(_)) => {}
+                    Ok(Ok(Err(why))) => return Err(why),
+                    Err(_elapsed) => return Err(NotApplied::Deadline),
                 }
             }
             if !another(&mut address, until).await {

@@ -10,13 +10,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ractor::rpc::CallResult;
 use ractor::{
     Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus, RpcReplyPort, SpawnErr, SupervisionEvent,
 };
 use serde::Serialize;
 use tokio::sync::watch;
 
+use crate::address::{self, AskError};
 use crate::clock::{monotonic, random};
 use crate::faults::Failure;
 
@@ -155,11 +155,11 @@ pub enum Msg {
 /// Why it did not start.
 pub(crate) async fn add(supervisor: &ActorRef<Msg>, child: ChildSpec) -> Result<(), String> {
     let name = child.name.clone();
-    match supervisor.call(|reply| Msg::Add(Box::new(child), reply), Some(ADD_TIMEOUT)).await {
-        Ok(CallResult::Success(added)) => added,
-        Ok(CallResult::Timeout) => Err(format!("{name} did not start within {} s", ADD_TIMEOUT.as_secs())),
-        Ok(CallResult::SenderError) | Err(_) => Err("the supervisor is gone".to_owned()),
-    }
+    let added = address::ask(supervisor, ADD_TIMEOUT, |reply| Msg::Add(Box::new(child), reply)).await;
+    added.unwrap_or_else(|error| match error {
+        AskError::Late => Err(format!("{name} did not start within {} s", ADD_TIMEOUT.as_secs())),
+        AskError::Down | AskError::Lost => Err("the supervisor is gone".to_owned()),
+    })
 }
 
 /// How a child fares.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::address::{Address, AskError};
+use crate::address::{self, Address, AskError};
 
 /// Ends as it is told to; fails to start again when it was told so.
 struct Mortal {
@@ -143,7 +143,7 @@ async fn a_child_that_was_closed_is_not_started_again() {
     let (supervisor, ended, address) = supervised(usize::MAX).await;
     assert!(address.tell(Order::Close));
     let child = loop {
-        let observed = ractor::call_t!(supervisor, Msg::Observe, 20_000).unwrap();
+        let observed = address::ask(&supervisor, SOON, Msg::Observe).await.unwrap();
         match observed.into_iter().find(|child| !child.running) {
             Some(child) => break child,
             None => tokio::task::yield_now().await,
@@ -164,7 +164,7 @@ async fn a_tree_that_is_being_stopped_still_says_how_it_fares_and_starts_nobody(
     // A start that was under way and failed for good ends nobody's work.
     let failed = NotStarted { why: "the disk is gone".to_owned(), fatal: true };
     supervisor.cast(Msg::Started(0, Err(failed))).unwrap();
-    let seen = supervisor.call(Msg::Observe, Some(SOON)).await.unwrap().expect("an observation");
+    let seen = address::ask(&supervisor, SOON, Msg::Observe).await.unwrap();
     assert!(seen[0].running, "it works off what it has begun");
     let (cell, _address) = Address::vacant();
     let added = add(&supervisor, ChildSpec::new("late", cell, || (Unborn, ()))).await;

@@ -133,7 +133,7 @@ async fn a_fence_that_passed_leaves_the_call_unsent() {
         timeout: PATIENCE,
         fence: Some(Instant::now()),
     };
-    let text = not_sent(connection.door.call(&connection.actor, request).await);
+    let text = not_sent(connection.door.call(connection.actor.clone(), request).await);
     assert!(text.contains("lease"), "{text}");
     connection.close().await;
 }
@@ -147,7 +147,7 @@ async fn calls_run_side_by_side_up_to_the_bound_and_then_wait_for_a_place() {
             (connection.door.clone(), connection.actor.clone(), release.arguments());
         calls.push(tokio::spawn(async move {
             let request = CallRequest { tool: "held".to_owned(), arguments, timeout: PATIENCE, fence: None };
-            door.call(&actor, request).await
+            door.call(actor, request).await
         }));
     }
     connection.observe_until(|seen| seen.in_flight == MAX_CALLS_IN_FLIGHT).await;

@@ -1,8 +1,7 @@
 //! Servers and actors that end in the middle of something.
 
-use ractor::rpc::CallResult;
-
 use super::*;
+use crate::address::AskError;
 
 /// A call that ends the server, with another in flight: both end at once, and the connection comes back.
 async fn loses_the_server(tool: &str) -> String {
@@ -99,7 +98,7 @@ async fn a_killed_actor_answers_its_calls_and_takes_the_server_with_it() {
     let late = connection
         .door
         .call(
-            &connection.actor,
+            connection.actor.clone(),
             CallRequest {
                 tool: "echo".to_owned(),
                 arguments: "{}".to_owned(),
@@ -145,17 +144,17 @@ async fn a_closing_connection_lets_the_server_answer_what_it_has() {
     let connection = Connection::ready("stubborn").await;
     let release = Release::new();
     let call = connection.call_in_flight("held", &release.arguments()).await;
-    let closed = connection.actor.call(Msg::Close, Some(PATIENCE));
+    let closed = address::ask(&connection.actor, PATIENCE, Msg::Close);
     let released = async {
         connection.observe_until(|seen| seen.state == ConnectionState::Closing).await;
-        let again = connection.actor.call(Msg::Close, Some(PATIENCE));
+        let again = address::ask(&connection.actor, PATIENCE, Msg::Close);
         release.release();
         again.await
     };
     let (call, closed, again) = tokio::join!(call, closed, released);
     answered(call.unwrap());
-    closed.unwrap().expect("an answer to Close");
-    again.unwrap().expect("an answer to the second, too");
+    closed.unwrap();
+    again.unwrap();
     connection.handle.await.unwrap();
 }
 
@@ -164,14 +163,14 @@ async fn closing_at_once_again_and_during_a_call_ends_the_server_once_and_answer
     let connection = Connection::ready_in_sight("orphan").await;
     let pids = connection.pids().await;
     let call = connection.call_in_flight("silent", "{}").await;
-    let close = || connection.actor.call(Msg::Close, Some(PATIENCE));
+    let close = || address::ask(&connection.actor, PATIENCE, Msg::Close);
     let (first, second, call) = tokio::join!(close(), close(), call);
     for closed in [first, second] {
-        assert!(matches!(closed, Ok(CallResult::Success(()))), "{closed:?}");
+        assert!(closed.is_ok(), "{closed:?}");
     }
     no_answer(call.unwrap());
     all_gone(&pids).await;
     connection.handle.await.unwrap();
-    let late = connection.actor.call(Msg::Close, Some(PATIENCE)).await;
-    assert!(matches!(late, Err(_) | Ok(CallResult::SenderError)), "nobody is left to close: {late:?}");
+    let late = address::ask(&connection.actor, PATIENCE, Msg::Close).await;
+    assert!(matches!(late, Err(AskError::Down | AskError::Lost)), "nobody is left to close: {late:?}");
 }

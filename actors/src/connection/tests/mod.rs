@@ -14,6 +14,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef};
 
 use super::*;
+use crate::address;
 
 /// Longer than anything here takes: a test that reaches it has hung.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,11 +83,11 @@ impl Connection {
     }
 
     async fn tools(&self) -> Result<Arc<Loaded>, String> {
-        self.actor.call(Msg::Tools, Some(PATIENCE)).await.unwrap().expect("an answer to Tools")
+        address::ask(&self.actor, PATIENCE, Msg::Tools).await.unwrap()
     }
 
     async fn observe(&self) -> Observation {
-        self.actor.call(Msg::Observe, Some(PATIENCE)).await.unwrap().expect("an observation")
+        address::ask(&self.actor, PATIENCE, Msg::Observe).await.unwrap()
     }
 
     /// Observes until what is seen satisfies; ends with the test's patience.
@@ -109,7 +110,7 @@ impl Connection {
     async fn call_within(&self, tool: &str, arguments: &str, timeout: Duration) -> CallEnding {
         let request =
             CallRequest { tool: tool.to_owned(), arguments: arguments.to_owned(), timeout, fence: None };
-        self.door.call(&self.actor, request).await
+        self.door.call(self.actor.clone(), request).await
     }
 
     /// Calls within a short time, until a call has left in it: on a busy machine one may not, and is then not sent.
@@ -130,7 +131,7 @@ impl Connection {
         self.observe_until(|seen| seen.in_flight == 0).await;
         let call = tokio::spawn(async move {
             let request = CallRequest { tool, arguments, timeout: PATIENCE, fence: None };
-            door.call(&actor, request).await
+            door.call(actor, request).await
         });
         self.observe_until(|seen| seen.in_flight == 1).await;
         call
@@ -152,7 +153,7 @@ impl Connection {
     }
 
     async fn close(self) {
-        self.actor.call(Msg::Close, Some(PATIENCE)).await.unwrap().expect("an answer to Close");
+        address::ask(&self.actor, PATIENCE, Msg::Close).await.unwrap();
         self.handle.await.unwrap();
     }
 }

@@ -1,14 +1,20 @@
 //! The writer's death, by thread, by actor and by disk: who is in doubt, who is not, and how a doubt is settled.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdpoint_core::transition::Durability;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::support::*;
+use crate::address::Address;
 use crate::store::faults::{Act, Faults, Point};
 use crate::store::generation::WriterGeneration;
+use crate::store::queue::Passed;
 use crate::store::queue::Queue;
-use crate::store::{ApplyError, Lane, NotApplied, Options};
+use crate::store::{ApplyError, Arguments, Lane, NotApplied, Options};
+use crate::store::{Head, Msg, StoreClient};
 
 async fn with_faults() -> (Bench, Faults) {
     let faults = Faults::default();
@@ -187,4 +193,58 @@ async fn a_thread_that_does_not_end_keeps_the_next_writer_from_opening_the_file(
     assert!(generation.next().await.is_err());
     drop(ended_send);
     assert_eq!(generation.next().await.unwrap().number, 2);
+}
+
+/// A writer that lets every barrier pass until it dies of anything else.
+struct Stub;
+
+impl Actor for Stub {
+    type Msg = Msg;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _me: ActorRef<Msg>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(&self, _me: ActorRef<Msg>, msg: Msg, (): &mut ()) -> Result<(), ActorProcessingErr> {
+        let Msg::Pass(barrier) = msg else { return Err("it dies".into()) };
+        drop(barrier.reply.send(Ok(Passed { head: Head::default(), synced_seq: 0 })));
+        Ok(())
+    }
+}
+
+/// Writers that die under those who ask: as long as whoever asks held the address, one death in some tens of thousands
+/// left a question in the mailbox for as long as it was waited for.
+const DEATHS: usize = 30_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_that_reaches_a_writer_as_it_dies_is_put_to_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = Arguments::open(&folder.path().join("runs.db"), plain()).unwrap();
+    let (cell, address) = Address::vacant();
+    let client = StoreClient::new(address, &arguments);
+    let (mut writer, _) = Actor::spawn(None, Stub, ()).await.unwrap();
+    cell.send_replace(Some(writer.clone()));
+    let asking = Arc::new(AtomicBool::new(true));
+    let askers = [(); 8].map(|()| {
+        let (client, asking) = (client.clone(), Arc::clone(&asking));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            while asking.load(Ordering::Acquire) {
+                runtime.block_on(client.sync()).expect("the next writer's answer");
+            }
+        })
+    });
+    for _ in 0..DEATHS {
+        let (next, _) = Actor::spawn(None, Stub, ()).await.unwrap();
+        let dying = std::mem::replace(&mut writer, next);
+        dying.cast(Msg::ThreadDied(String::new())).unwrap();
+        dying.wait(None).await.unwrap();
+        cell.send_replace(Some(writer.clone()));
+    }
+    asking.store(false, Ordering::Release);
+    for asker in askers {
+        asker.join().unwrap();
+    }
 }

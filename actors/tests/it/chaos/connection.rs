@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdpoint_actors::address::Address;
+use holdpoint_actors::address::{self, Address};
 use holdpoint_actors::connection::{
     Arguments, Fault, McpConnection, MemoryLedger, Msg, ServerSpec, Upstream, UpstreamSpec,
 };
@@ -65,8 +65,8 @@ async fn pinned() -> Manifest {
         check: Arc::new(|listing| Ok(listing.tools().map(|tool| tool.name.clone()).collect())),
     };
     let (actor, ended) = McpConnection::spawn(None, McpConnection, arguments).await.unwrap();
-    let loaded = actor.call(Msg::Tools, Some(SOON)).await.unwrap().expect("an answer").unwrap();
-    actor.call(Msg::Close, Some(SOON)).await.unwrap().expect("an answer");
+    let loaded = address::ask(&actor, SOON, Msg::Tools).await.unwrap().unwrap();
+    address::ask(&actor, SOON, Msg::Close).await.unwrap();
     ended.await.unwrap();
     Manifest::pin("fake", start(), &loaded.listing)
 }
