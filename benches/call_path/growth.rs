@@ -1,6 +1,5 @@
 //! What grows with the record and what must not: a call, the operator's commands, the start, memory.
 
-use std::fs;
 use std::time::Duration;
 
 use holdpoint_actors::clock::monotonic;
@@ -11,7 +10,7 @@ use rusqlite::types::ValueRef;
 
 use crate::calls::{Act, alternate, arguments};
 use crate::host::Host;
-use crate::numbers::{median, micros, told};
+use crate::numbers::{median, mib, micros, told};
 use crate::place::Place;
 use crate::report::Section;
 use crate::rows::{Copies, Template};
@@ -19,7 +18,7 @@ use crate::{Outcome, Size};
 
 /// A place whose record holds one finished, one waiting and one interrupted call.
 fn seeded() -> Outcome<(Place, [Template; 3])> {
-    let place = Place::on_disk()?;
+    let place = Place::new()?;
     let mut proxy = place.proxy()?;
     proxy.call("echo_put", &arguments())?;
     proxy.send_call("echo_wire", &arguments())?;
@@ -169,8 +168,8 @@ pub(crate) fn open_calls(size: &Size) -> Outcome<Section> {
         );
     }
     // Both have made as many calls by now.
-    if let (Some(idle), Some(full)) = (resident(&a), resident(&b)) {
-        let more = format!("{:.1} MiB above the other's {:.1} MiB", mib(full - idle), mib(idle));
+    if let (Some(idle), Some(full)) = (a.resident(), b.resident()) {
+        let more = format!("{} above the other's {}", mib(full - idle), mib(idle));
         section.row(
             format!("resident memory of {} pending approvals", size.open_calls),
             more,
@@ -182,27 +181,16 @@ pub(crate) fn open_calls(size: &Size) -> Outcome<Section> {
     Ok(section)
 }
 
-/// Resident bytes of a process, where the system tells.
-fn resident(host: &Host) -> Option<f64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", host.process())).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? * 1024.0)
-}
-
-fn mib(bytes: f64) -> f64 {
-    bytes / f64::from(1 << 20)
-}
-
 /// Measures the start, an idle proxy, recovery at the start and the wake-up of a held call.
 pub(crate) fn start_and_wake(size: &Size) -> Outcome<Section> {
     let mut section = Section::new("Start, memory, wake-up", "Whole processes.");
-    let place = Place::on_disk()?;
+    let place = Place::new()?;
     place.proxy()?.end()?;
     let (mut greeted, mut idle) = (Vec::new(), None);
     for _ in 0..size.starts {
         let proxy = place.proxy()?;
         greeted.push(micros(proxy.greeted_in));
-        idle = resident(&proxy);
+        idle = proxy.resident();
         proxy.end()?;
     }
     section.row(
@@ -211,7 +199,7 @@ pub(crate) fn start_and_wake(size: &Size) -> Outcome<Section> {
         "under 30 ms",
     );
     if let Some(idle) = idle {
-        section.row("resident memory of an idle proxy", format!("{:.1} MiB", mib(idle)), "under 25 MiB");
+        section.row("resident memory of an idle proxy", mib(idle), "under 25 MiB");
     }
     section.row(
         format!("a start with {} interrupted runs, until all wait for a person", size.interrupted),
@@ -238,7 +226,7 @@ fn recovery(count: u64) -> Outcome<f64> {
 }
 
 fn wake_up(size: &Size) -> Outcome<f64> {
-    let place = Place::on_disk()?;
+    let place = Place::new()?;
     let mut proxy = place.proxy()?;
     let mut times = Vec::new();
     for _ in 0..size.starts {

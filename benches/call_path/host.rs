@@ -1,5 +1,6 @@
 //! A host: speaks MCP with one child process over its streams, one call at a time or many.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -41,6 +42,13 @@ impl Host {
 
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Resident bytes of its process, where the system tells.
+    pub(crate) fn resident(&self) -> Option<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? * 1024.0)
     }
 
     fn say(&mut self, line: &str) -> Outcome<()> {

@@ -14,6 +14,7 @@ mod peers;
 mod place;
 mod report;
 mod rows;
+mod syncs;
 #[path = "../../actors/benches/workload/mod.rs"]
 mod workload;
 
@@ -21,6 +22,7 @@ use std::error::Error;
 use std::io::Write;
 
 use report::Section;
+use syncs::{BECOME, become_another};
 
 /// What a part of the program gives.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -106,6 +108,11 @@ fn refuse_unknown(words: &[String]) -> Outcome<()> {
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let says = |word: &str| words.iter().any(|given| given == word);
+    if let [word, another @ ..] = &*words
+        && word == BECOME
+    {
+        return become_another(another).map(|never| match never {});
+    }
     if says("--serve-echo") {
         return echo::serve();
     }

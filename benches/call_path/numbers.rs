@@ -34,3 +34,8 @@ pub(crate) fn told(micros: f64) -> String {
 pub(crate) fn rate(calls: u64, took: Duration) -> f64 {
     calls as f64 / took.as_secs_f64()
 }
+
+/// Bytes as a page shows them.
+pub(crate) fn mib(bytes: f64) -> String {
+    format!("{:.1} MiB", bytes / f64::from(1 << 20))
+}

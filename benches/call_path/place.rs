@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::host::Host;
+use crate::syncs::Syncs;
+
+const HOLDPOINT: &str = env!("CARGO_BIN_EXE_holdpoint");
 
 /// Where one proxy keeps its files. It goes with its owner.
 #[derive(Debug)]
@@ -19,18 +22,8 @@ pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
     /// A place on the disk that the build is on.
-    pub(crate) fn on_disk() -> Outcome<Place> {
-        Place::in_folder(Path::new(env!("CARGO_TARGET_TMPDIR")))
-    }
-
-    /// A place in memory, where a sync costs nothing; none where there is no such folder.
-    pub(crate) fn in_memory() -> Outcome<Option<Place>> {
-        let folder = Path::new("/dev/shm");
-        if folder.is_dir() { Place::in_folder(folder).map(Some) } else { Ok(None) }
-    }
-
-    fn in_folder(folder: &Path) -> Outcome<Place> {
-        let place = Place(tempfile::tempdir_in(folder)?);
+    pub(crate) fn new() -> Outcome<Place> {
+        let place = Place(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?);
         DirBuilder::new().mode(0o700).create(place.gate())?;
         let rule = |class: &str, outcome: &str| json!({"side_effect": class, "outcome": outcome});
         let config = json!({
@@ -73,7 +66,7 @@ impl Place {
     }
 
     fn holdpoint(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdpoint"));
+        let mut command = Command::new(HOLDPOINT);
         command.args(words);
         command
     }
@@ -92,6 +85,13 @@ impl Place {
     pub(crate) fn proxy(&self) -> Outcome<Host> {
         let mut command = self.holdpoint(&["proxy", "--config"]);
         command.arg(self.config());
+        Host::start(command)
+    }
+
+    /// The same with its syncs made or left out, to be compared with each other.
+    pub(crate) fn proxy_with(&self, syncs: Syncs) -> Outcome<Host> {
+        let mut command = syncs.command(Path::new(HOLDPOINT))?;
+        command.args(["proxy", "--config"]).arg(self.config());
         Host::start(command)
     }
 

@@ -20,8 +20,7 @@ use crate::clock;
 
 /// Pages from which on the log is copied when nobody waits for the writer.
 pub(super) const PAGES: i64 = 1_000;
-/// Pages from which on it is copied whoever waits, in the commit that comes to them. Their index is one block, which a
-/// reader looks through at once.
+/// Pages from which on it is copied whoever waits. Their index is one block, which a reader looks through at once.
 pub(super) const PAGES_MAX: i64 = 4_000;
 /// A header and a thousand frames of a page each: what it grows to unless there is always somebody who waits.
 pub const LOG_BYTES: u64 = 32 + PAGES.unsigned_abs() * (24 + 4_096);

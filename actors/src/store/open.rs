@@ -25,6 +25,8 @@ const SQLITE_OLDEST: i32 = 3_051_003;
 const WAL_PAUSE: Duration = Duration::from_millis(5);
 /// Distinct statements that a connection keeps prepared; the store has about seventy.
 const STATEMENTS: usize = 96;
+/// Pages that one transaction may change before some are put into the log to make room in memory: 64 MiB.
+const SPILL: i64 = 16_384;
 
 /// Why a database was not opened. Each says in one sentence what to do.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +113,8 @@ pub(super) fn writer(path: &Path, options: &Options) -> Result<(Connection, Path
     set_writer(&conn).map_err(sql)?;
     schema::migrate(&mut conn, &path, options.proxy_index, options.clock.now())
         .map_err(|e| OpenError::schema(&path, e))?;
+    // Its thread copies the log itself, when it has answered: a commit that does it keeps its callers waiting.
+    conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
     Ok((conn, path))
 }
 
@@ -165,7 +169,8 @@ pub(super) fn side_writer(path: &Path) -> Result<Connection, rusqlite::Error> {
     Ok(conn)
 }
 
-/// When a commit has to copy the log into the database. Whoever writes less often copies it no sooner than who does.
+/// When a commit has to copy the log into the database. Whoever writes less often copies it no sooner than a writer's
+/// thread does.
 fn set_log(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "wal_autocheckpoint", log::PAGES_MAX)
 }
@@ -210,6 +215,8 @@ fn set_writer(conn: &Connection) -> rusqlite::Result<()> {
     let synchronous = if process::is(Broken::SyncOff) { "NORMAL" } else { "FULL" };
     conn.pragma_update(None, "synchronous", synchronous)?;
     set_log(conn)?;
+    // Pages of a transaction that are put into the log before its commit are often written again.
+    conn.pragma_update(None, "cache_spill", SPILL)?;
     if cfg!(target_os = "macos") {
         // There a plain sync leaves the bytes in the drive's cache.
         conn.pragma_update(None, "fullfsync", true)?;
@@ -285,7 +292,8 @@ mod tests {
             assert_eq!(pragma("trusted_schema"), 0, "{kind}");
             assert_eq!(pragma("synchronous"), synchronous, "{kind}");
             let writes = !conn.is_readonly("main").unwrap();
-            assert!(!writes || pragma("wal_autocheckpoint") == log::PAGES_MAX, "{kind}");
+            let copies_at = if kind == "writer" { 0 } else { log::PAGES_MAX };
+            assert!(!writes || pragma("wal_autocheckpoint") == copies_at, "{kind}");
             // What the defensive mode is for: a statement that rewrites the schema itself is refused.
             conn.pragma_update(None, "writable_schema", true).unwrap();
             let rewritten = conn.execute("UPDATE sqlite_schema SET sql = sql", []);

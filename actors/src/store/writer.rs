@@ -37,8 +37,8 @@ const IDLE: Duration = Duration::from_secs(1);
 const UNBROKEN_MAX: Duration = Duration::from_millis(100);
 /// The pause: two tries of another's busy handler.
 const PAUSE: Duration = Duration::from_millis(2);
-/// From so many on, answers are given by a task.
-const MANY: u64 = 8;
+/// From so many on, answers are given by a task, and there is memory for the pages that they change.
+const MANY: usize = 8;
 /// Between two tries of outcomes that found the disk full.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -255,6 +255,9 @@ impl Writer {
 
     fn run(&mut self, jobs: Vec<Job>) -> rusqlite::Result<()> {
         let clock = Arc::clone(&self.options.clock);
+        if jobs.len() >= MANY {
+            unless_it_ends_the_writer(self.db.serve_many(true), "there is no memory to serve many")?;
+        }
         if process::is(Broken::AnswerBeforeCommit) {
             return self.answer_too_early(jobs);
         }
@@ -317,6 +320,7 @@ impl Writer {
         });
         let durability = done.committed.unwrap_or(Durability::Written);
         let stamped_at = done.stamp.monotonic;
+        let many = jobs.len() >= MANY;
         let answer_all = move || {
             for (job, result) in jobs.into_iter().zip(done.results) {
                 let transition = job.shared();
@@ -329,11 +333,11 @@ impl Writer {
                 }));
             }
         };
-        if applied + refused < MANY {
-            answer_all();
-        } else {
+        if many {
             // Waking each from here would cost this thread, for which everybody waits, more than one task.
             self.runtime.spawn(async move { answer_all() });
+        } else {
+            answer_all();
         }
         Ok(())
     }
@@ -417,31 +421,22 @@ impl Writer {
         if due(self.busy_at, IDLE) {
             self.busy_at = None;
             self.copy_log()?;
+            unless_it_ends_the_writer(self.db.serve_many(false), "memory was not given back")?;
         }
         Ok(())
     }
 
-    /// Copies a log that has become long, unless somebody waits: a commit that had to do it would answer so much later.
+    /// Copies a log that has become long: sooner when nobody waits, and never before who was served is answered.
     fn copy_long_log(&mut self) -> rusqlite::Result<()> {
-        if self.queue.lengths() != (0, 0) {
-            return Ok(());
-        }
-        match self.db.log_pages() {
-            Ok(pages) if pages >= log::PAGES => self.copy_log(),
-            Ok(_) => Ok(()),
-            Err(error) if Fault::of(&error).ends_the_writer() => Err(error),
-            Err(error) => {
-                tracing::debug!(%error, "the log does not say how long it is");
-                Ok(())
-            }
-        }
+        let somebody_waits = self.queue.lengths() != (0, 0);
+        let long = if somebody_waits { log::PAGES_MAX } else { log::PAGES };
+        let pages = unless_it_ends_the_writer(self.db.log_pages(), "the log does not say how long it is")?;
+        if pages.is_some_and(|pages| pages >= long) { self.copy_log() } else { Ok(()) }
     }
 
     fn copy_log(&mut self) -> rusqlite::Result<()> {
-        match self.db.checkpoint_passive() {
-            Ok(()) => self.counts.note(|counts| counts.checkpoints += 1),
-            Err(error) if Fault::of(&error).ends_the_writer() => return Err(error),
-            Err(error) => tracing::debug!(%error, "the log was not copied"),
+        if unless_it_ends_the_writer(self.db.checkpoint_passive(), "the log was not copied")?.is_some() {
+            self.counts.note(|counts| counts.checkpoints += 1);
         }
         Ok(())
     }
@@ -452,6 +447,18 @@ impl Writer {
             thread::sleep(PAUSE);
             self.unbroken_since = clock::monotonic();
             self.counts.note(|counts| counts.pauses += 1);
+        }
+    }
+}
+
+/// What housekeeping came to. It may fail; what ends the writer does so here, too.
+fn unless_it_ends_the_writer<T>(done: rusqlite::Result<T>, what: &str) -> rusqlite::Result<Option<T>> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if Fault::of(&error).ends_the_writer() => Err(error),
+        Err(error) => {
+            tracing::debug!(%error, "{what}");
+            Ok(None)
         }
     }
 }
