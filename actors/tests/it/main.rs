@@ -23,3 +23,4 @@ mod record;
 mod scripted;
 mod tools;
 mod verdicts;
+mod waits;
