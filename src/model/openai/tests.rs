@@ -1,11 +1,14 @@
 //! Tests of the OpenAI-compatible adapter against a fake server that speaks its format.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdpoint_core::json::Json;
 use holdpoint_core::model::Block;
+use holdpoint_core::run::Limits;
 
 use super::*;
+use crate::gate::{ModelConfig, Runtime};
 use crate::model::fake::{Act, Fake, KEY};
 use crate::model::fixtures::{json, saying, tool};
 use crate::model::free;
@@ -212,6 +215,55 @@ async fn failures_have_their_class_and_hold_no_key() {
     assert!(matches!(model.generate(&saying("hi")).await, Err(ModelError::NoAnswer { .. })));
     let told = model.generate(&saying("hi")).await.unwrap_err().to_string();
     assert_eq!(told, "openai: auth: bad key [redacted]");
+}
+
+/// Awaits `what` while tokio's paused clock stands: it moves on by itself only when nothing is left to run.
+async fn standing<T>(what: impl Future<Output = T>) -> T {
+    let mut what = std::pin::pin!(what);
+    std::future::poll_fn(|context| {
+        let polled = what.as_mut().poll(context);
+        if polled.is_pending() {
+            context.waker().wake_by_ref();
+        }
+        polled
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_seconds_of_a_retry_after_pass_before_the_request_is_sent_again() {
+    let busy = Act::Answer(429, vec![("Retry-After", "7".to_owned())], b"slow down".to_vec());
+    let fake = Fake::start(std::iter::once(busy).chain((0..8).map(|_| Act::ok(ANSWER)))).await;
+    let model = ModelConfig::new(Arc::new(OpenAi::new(config(&fake)).unwrap())).retries(1);
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder(folder.path().join("runs.db")).model(model).start().await.unwrap();
+    let session = runtime.gate().begin("r1".into(), "g", Limits::default()).await.unwrap();
+    let caller = session.step().await.unwrap().unwrap().model();
+    tokio::time::pause();
+    let asker = caller.clone();
+    let wanted = tokio::spawn(async move { asker.generate(&saying("wanted")).await });
+    standing(async {
+        while fake.asked().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // Whoever is ready to send has its turn before the second of two other requests has.
+    let sent = async || {
+        for _ in 0..2 {
+            standing(caller.generate(&saying("something else"))).await.unwrap();
+        }
+        fake.asked().iter().filter(|asked| asked.body.contains("wanted")).count()
+    };
+    assert_eq!(sent().await, 1, "at once");
+    tokio::time::advance(Duration::from_millis(6_999)).await;
+    assert_eq!(sent().await, 1, "before seven seconds have passed");
+    tokio::time::advance(Duration::from_millis(2)).await;
+    assert_eq!(sent().await, 2, "and as soon as they have");
+    standing(wanted).await.unwrap().unwrap();
+    tokio::time::resume();
+    session.close().await;
+    runtime.stop().await;
 }
 
 #[tokio::test]

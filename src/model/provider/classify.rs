@@ -8,6 +8,7 @@ use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
 use holdpoint_actors::clock::wall;
+use holdpoint_core::time::UnixNanos;
 use reqwest::Url;
 use reqwest::header::{HeaderMap, LOCATION, RETRY_AFTER};
 
@@ -97,12 +98,16 @@ pub fn is_transient(status: u16) -> bool {
 ///
 /// None when there is no such header, it can't be read, its time is past, or it is more than [`RETRY_AFTER_MAX`].
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    pause(headers.get(RETRY_AFTER)?.to_str().ok()?.trim(), wall())
+}
+
+/// How long a text asks for that is read at `now`.
+fn pause(text: &str, now: UnixNanos) -> Option<Duration> {
     let pause = match text.parse::<i64>() {
         Ok(seconds) => Duration::from_secs(u64::try_from(seconds).ok()?),
         Err(_) => {
             let until = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
-            let now = Duration::from_nanos(u64::try_from(wall().as_nanos()).ok()?);
+            let now = Duration::from_nanos(u64::try_from(now.as_nanos()).ok()?);
             until.checked_sub(now)?
         }
     };
@@ -210,6 +215,27 @@ mod tests {
         assert_eq!(asked(&in_seconds(-60)), None);
         assert_eq!(asked(&in_seconds(3_700)), None);
         assert_eq!(retry_after(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_date_asks_for_what_is_left_until_it_in_each_of_its_three_forms() {
+        let at = |text: &str| UnixNanos::parse(text).unwrap();
+        for date in
+            ["Thu, 01 Oct 2026 10:00:00 GMT", "Thursday, 01-Oct-26 10:00:00 GMT", "Thu Oct  1 10:00:00 2026"]
+        {
+            let left = |now: &str| pause(date, at(now));
+            assert_eq!(left("2026-10-01T09:59:53Z"), Some(Duration::from_secs(7)), "{date}");
+            assert_eq!(left("2026-10-01T09:59:52.75Z"), Some(Duration::from_millis(7_250)));
+            assert_eq!(left("2026-10-01T09:00:00Z"), Some(RETRY_AFTER_MAX));
+            assert_eq!(left("2026-10-01T08:59:59.999999999Z"), None, "more than an hour");
+            assert_eq!(left("2026-10-01T10:00:00Z"), None, "it is now");
+            assert_eq!(left("2026-10-01T10:00:00.000000001Z"), None, "it is past");
+        }
+        for unreadable in
+            ["2026-10-01T10:00:00Z", "Thu, 01 Oct 2026 10:00:00 CET", "Thu, 32 Oct 2026 10:00:00 GMT"]
+        {
+            assert_eq!(pause(unreadable, at("2026-10-01T09:59:53Z")), None, "{unreadable}");
+        }
     }
 
     #[test]
