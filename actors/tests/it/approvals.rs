@@ -219,7 +219,7 @@ async fn a_policy_that_aborts_fails_or_panics_on_a_granted_request_ends_the_run(
 
 #[tokio::test]
 async fn an_approval_that_nobody_decides_in_time_expires_when_it_is_touched() {
-    for by_attach in [false, true] {
+    for touched_by in [Some(Said::Approve), Some(Said::Reject), None] {
         let bench = Bench::new();
         let tools = tools();
         let process = bench.process(&tools, by_class()).await;
@@ -227,11 +227,12 @@ async fn an_approval_that_nobody_decides_in_time_expires_when_it_is_touched() {
         assert_eq!(approval.expires_at, Some(approval.created_at.plus(10 * MINUTE)));
         bench.clock.advance(11 * MINUTE);
         bench.wall.advance(11 * MINUTE);
-        if by_attach {
-            is(&over(process.gate.attach(r()).await), RunStatus::Cancelled, Reason::ApprovalExpired);
-        } else {
-            let refused = bench.decide(&r(), &approval.id, Said::Reject).unwrap_err();
-            assert!(matches!(refused, DecideError::Expired { .. }), "{refused}");
+        match touched_by {
+            Some(verdict) => {
+                let refused = bench.decide(&r(), &approval.id, verdict).unwrap_err();
+                assert!(matches!(refused, DecideError::Expired { .. }), "{refused}");
+            }
+            None => is(&over(process.gate.attach(r()).await), RunStatus::Cancelled, Reason::ApprovalExpired),
         }
         is(&bench.run(&r()), RunStatus::Cancelled, Reason::ApprovalExpired);
         assert_eq!(bench.approvals(&r())[0].status, ApprovalStatus::Expired);

@@ -176,6 +176,8 @@ async fn whoever_knows_the_outside_says_what_becomes_of_a_run() {
         is(&run, status, reason);
         assert!(run.reason_detail.contains(detail), "{}", run.reason_detail);
         assert_eq!(bench.run(&r()), run, "as stored");
+        let published = (detail == "published").then(|| Json::trusted("{\"pr\":1}"));
+        assert_eq!(run.result, published, "{detail}");
         assert_eq!(work.calls(), 0, "the call was not made again");
         assert_eq!(bench.steps(&r())[0].status, StepStatus::Interrupted);
         bench.verify();

@@ -1,13 +1,16 @@
 //! A run from its first step to its end: the order of things, the readings of the clock, a person's cancellation.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdpoint_actors::executor::{ToolFailure, ToolOutput};
-use holdpoint_actors::session::{AgentError, GateError, GateSpec, Verdict};
+use holdpoint_actors::session::{AgentError, GateError, GateSpec, Observer, Verdict};
 use holdpoint_actors::store;
 use holdpoint_core::approval::ApprovalStatus;
 use holdpoint_core::decision::Proposal;
+use holdpoint_core::event::Event;
+use holdpoint_core::hash::content_hash_of;
 use holdpoint_core::json::Json;
 use holdpoint_core::policy::{Outcome, PolicyDecision};
 use holdpoint_core::run::{Limits, Reason, RunStatus};
@@ -46,9 +49,62 @@ async fn a_run_completes_with_every_event_recorded_and_told_once() {
         let observation = step.observation.as_ref().unwrap();
         assert_eq!((step.status, observation.kind), (StepStatus::Done, ObservationKind::ToolResult));
         assert_eq!(step.policy.as_ref().unwrap().outcome, Outcome::Allow);
-        assert!(!observation.content_hash.is_empty());
+        assert_eq!(observation.content_hash, content_hash_of(observation.content.as_str()));
     }
     assert_eq!(bench.lease(&r()), None);
+    bench.verify();
+}
+
+/// Looks into the record, as another program would, whenever it is told of an event.
+struct Looking {
+    database: PathBuf,
+    found: Mutex<Vec<String>>,
+}
+
+impl Observer for Looking {
+    fn committed(&self, event: &Event) {
+        let look = |reader: &store::Reader<'_>| {
+            let recorded = reader.events(&r())?.contains(event);
+            Ok((recorded, reader.run(&r())?.unwrap(), reader.steps(&r())?.pop()))
+        };
+        let (recorded, run, step) =
+            store::OperatorStore::open(&self.database, true).unwrap().read(look).unwrap();
+        let step = step.map_or("none".to_owned(), |step| {
+            let (decision, policy) = (step.decision.is_some(), step.policy.is_some());
+            format!("{} {decision} {policy} {}", step.status.as_str(), step.observation.is_some())
+        });
+        let line = format!("{} {recorded}: {} / {step}", event.kind, run.status.as_str());
+        self.found.lock().unwrap().push(line);
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_told_of_an_event_finds_it_recorded_with_its_change_and_nothing_that_follows() {
+    let bench = Bench::new();
+    let looking = Arc::new(Looking { database: bench.path(), found: Mutex::default() });
+    let observer = Arc::<Looking>::clone(&looking);
+    let more = |spec: &mut GateSpec| spec.observer = Some(observer);
+    let process = bench.process_with(&tools(), by_class(), store::Options::default(), more).await;
+    let session = process.begin().await;
+    let decisions = [call("write", "{}"), call("write", "{\"x\":1}"), Proposal::complete("{}")];
+    ended(drive(&session, &decisions).await.unwrap());
+    // Whether the event is there; the run; the latest step, and whether its decision, its policy and its outcome are.
+    let expected = [
+        "run.created true: RUNNING / none",
+        "run.started true: RUNNING / none",
+        "step.started true: RUNNING / deciding false false false",
+        "step.decided true: RUNNING / deciding true false false",
+        "step.policy true: RUNNING / executing true true false",
+        "step.tool_started true: RUNNING / executing true true false",
+        "step.tool_finished true: RUNNING / done true true true",
+        "step.started true: RUNNING / deciding false false false",
+        "step.decided true: RUNNING / deciding true false false",
+        "step.failed true: RUNNING / failed true false true",
+        "step.started true: RUNNING / deciding false false false",
+        "step.decided true: RUNNING / deciding true false false",
+        "run.finished true: COMPLETED / done true false false",
+    ];
+    assert_eq!(*looking.found.lock().unwrap(), expected);
     bench.verify();
 }
 
@@ -139,6 +195,7 @@ async fn a_terminal_tools_success_completes_the_run_in_the_same_commit() {
     let run = bench.run(&r());
     is(&run, RunStatus::Completed, Reason::GoalCompleted);
     assert_eq!(run.result, Some(Json::trusted("{\"n\":1}")));
+    assert!(run.reason_detail.contains("finish"), "{}", run.reason_detail);
     let after = process.counts().await;
     assert_eq!(after.synced_commits - before.synced_commits, 2, "its start, and its end with the run's");
     assert_eq!(after.written_commits, before.written_commits);

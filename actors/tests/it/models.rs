@@ -214,6 +214,30 @@ async fn an_attempt_is_recorded_before_it_is_sent_and_charged_what_is_reported()
 }
 
 #[tokio::test]
+async fn an_attempt_stands_in_the_record_while_the_model_is_asked() {
+    let model = Played::answers([]);
+    let asking = Asking::new(Arc::clone(&model), limits()).await;
+    let path = asking.bench.path();
+    let seen = Arc::new(Mutex::new(None));
+    let put = Arc::clone(&seen);
+    model.then(move || {
+        Box::pin(async move {
+            let mut record = store::OperatorStore::open(&path, true).unwrap();
+            let found = record.read(|reader| Ok((reader.model_calls(&r())?, reader.events(&r())?))).unwrap();
+            *put.lock().unwrap() = Some(found);
+            said(USAGE)
+        })
+    });
+    asking.ask().await.unwrap();
+    let (calls, events) = seen.lock().unwrap().take().unwrap();
+    let call = &calls[0];
+    assert_eq!((calls.len(), call.status, call.usage), (1, CallStatus::Dispatched, Usage::default()));
+    assert_eq!((call.attempt, call.completed_at), (1, None));
+    assert_eq!(events.last().unwrap().kind, "model.dispatched");
+    assert_eq!(asking.statuses(), [CallStatus::Ok]);
+}
+
+#[tokio::test]
 async fn a_policy_sees_the_totals_of_the_steps_start() {
     let model = Played::answers([said(USAGE), said(USAGE)]);
     let rules = always(holdpoint_core::policy::PolicyDecision::allow(""));
@@ -418,7 +442,8 @@ async fn what_is_sent_without_an_answer_is_charged_its_estimate_and_tried_again(
     let calls = asking.calls();
     let (usage, cost) = estimate();
     assert_eq!((calls[0].status, calls[0].usage, calls[0].cost_micros), (CallStatus::Ambiguous, usage, cost));
-    assert_eq!(asking.totals().estimated_cost_micros, cost + COST);
+    let totals = asking.totals();
+    assert_eq!((totals.model_calls, totals.estimated_cost_micros), (2, cost + COST));
 
     let silent = Played::answers([]);
     silent.then(|| Box::pin(std::future::pending()));

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use holdpoint_core::ids::RunId;
+use holdpoint_core::run::RunStatus;
 use holdpoint_core::transition::Durability;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -46,6 +48,10 @@ async fn a_write_that_was_begun_and_never_committed_is_in_doubt_and_then_not_fou
         assert_eq!(doubt, ApplyError::InDoubt, "{act:?}");
         assert!(!bench.client.settle(&probe).await.unwrap(), "{act:?}");
         bench.intent(begun("r2", Durability::Synced)).await;
+        // Neither a row without its events is left of it, nor an event without its row.
+        let db = bench.other();
+        assert_eq!(rows(&db, "SELECT id FROM runs"), ["r2"], "{act:?}");
+        assert_eq!(rows(&db, "SELECT seq, run_id FROM events ORDER BY seq"), ["1|r2", "2|r2"], "{act:?}");
     }
 }
 
@@ -147,14 +153,25 @@ async fn without_a_writer_intents_fail_at_once_and_outcomes_after_ten_seconds() 
 }
 
 #[tokio::test]
-async fn a_stopped_store_lets_go_of_its_file() {
+async fn a_stopped_store_lets_go_of_its_file_and_the_next_one_finds_every_row() {
     let bench = Bench::start().await;
-    bench.intent(begun("r1", Durability::Written)).await;
-    let path = bench.path.clone();
+    bench.intent(waiting("r1").0.take(Durability::Written)).await;
+    let record = |bench: &Bench| {
+        let all = |table| rows(&bench.other(), &format!("SELECT * FROM {table}"));
+        ["runs", "steps", "approvals", "tool_specs", "events"].map(all)
+    };
+    let (path, kept) = (bench.path.clone(), record(&bench));
+    assert!(kept.iter().all(|rows| !rows.is_empty()));
     let folder = bench.stop().await;
     let again = Bench::start_on(folder, path, plain()).await;
-    let report = again.client.read(|r| r.verify(0, 0)).await.unwrap();
-    assert_eq!((report.checked, report.broken), (2, None));
+    let (run, report) = again
+        .client
+        .read(|reader| Ok((reader.run(&RunId::from("r1"))?, reader.verify(0, 0)?)))
+        .await
+        .unwrap();
+    assert_eq!(run.unwrap().status, RunStatus::WaitingForApproval);
+    assert_eq!((report.checked, report.broken), (6, None));
+    assert_eq!(record(&again), kept);
 }
 
 #[tokio::test]
