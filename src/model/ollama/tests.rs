@@ -100,6 +100,9 @@ async fn every_call_is_given_and_missing_arguments_are_none() {
         response.tool_uses.iter().map(|call| (call.name.as_str(), call.args.as_str())).collect();
     assert_eq!(calls, [("x", "{}"), ("y", "{}"), ("z", "{}")]);
     assert_eq!(response.tool_uses[0].id, "a");
+    for (index, call) in response.tool_uses.iter().enumerate().skip(1) {
+        assert!(call.id.starts_with("call_") && call.id.ends_with(&format!("_{index}")), "{}", call.id);
+    }
     assert_eq!((response.stop_reason.as_str(), response.usage), ("tool_use", usage(0, 0)));
 }
 

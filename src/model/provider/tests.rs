@@ -140,10 +140,13 @@ async fn an_answer_of_16_mib_is_read_and_one_byte_more_is_refused() {
     let whole = vec![b'y'; BODY_BYTES_MAX];
     let mut longer = whole.clone();
     longer.push(b'y');
-    let fake = Fake::start([Act::ok(whole), Act::ok(longer)]).await;
+    let busy = Act::Answer(503, Vec::new(), longer.clone());
+    let fake = Fake::start([Act::ok(whole), Act::ok(longer), busy]).await;
     assert_eq!(post(&fake.url()).await.unwrap().len(), BODY_BYTES_MAX);
-    let (class, text) = why(post(&fake.url()).await.unwrap_err());
-    assert_eq!((class, text.as_str()), ("permanent", "p: the answer is longer than 16777216 bytes"));
+    for _ in ["an answer", "a failure"] {
+        let (class, text) = why(post(&fake.url()).await.unwrap_err());
+        assert_eq!((class, text.as_str()), ("permanent", "p: the answer is longer than 16777216 bytes"));
+    }
 }
 
 #[tokio::test]
@@ -290,7 +293,17 @@ impl Lookup for Elsewhere {
     }
 }
 
-async fn post_as_resolved(lookup: Elsewhere, port: u16) -> Result<String, ModelError> {
+/// A resolver that finds no host and says so in the system's words.
+struct Nowhere(&'static str);
+
+impl Lookup for Nowhere {
+    fn lookup(&self, _: String) -> Found {
+        let why = std::io::Error::other(format!("failed to lookup address information: {}", self.0));
+        Box::pin(async { Err(why) })
+    }
+}
+
+async fn post_as_resolved(lookup: impl Lookup, port: u16) -> Result<String, ModelError> {
     let endpoint = Endpoint::check("p", &format!("http://localhost:{port}"), true).unwrap();
     let client = own_client(&endpoint, &ApiKey::from(KEY), lookup).unwrap();
     let key = ApiKey::from(KEY);
@@ -308,6 +321,17 @@ async fn a_key_over_plain_http_stays_on_this_machine_whatever_localhost_resolves
     assert!(fake.asked().is_empty());
     // Of several addresses only those of this machine are dialled.
     assert_eq!(post_as_resolved(Elsewhere(vec!["192.0.2.7:0", "127.0.0.1:0"]), port).await.unwrap(), "{}");
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_exist_is_incurable_and_a_resolver_that_fails_may_pass() {
+    for (says, expected) in
+        [("Name or service not known", "permanent"), ("Temporary failure in name resolution", "transient")]
+    {
+        let (class, text) = why(post_as_resolved(Nowhere(says), 1).await.unwrap_err());
+        assert_eq!(class, expected, "{text}");
+        assert!(text.contains(says), "{text}");
+    }
 }
 
 #[test]
