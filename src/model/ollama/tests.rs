@@ -229,6 +229,30 @@ fn a_host_is_configured_or_the_environments_or_this_machine() {
     assert_eq!(host("gpu"), Ok("http://gpu".to_owned()));
 }
 
+/// Tells the test below, as a process of its own, where it should find itself sent.
+const EXPECTED: &str = "HOLDPOINT_TEST_EXPECTED_HOST";
+
+// A test may not change the environment under its neighbours: another process is asked.
+#[test]
+fn the_environments_host_is_the_one_in_ollama_host() {
+    if let Ok(expected) = std::env::var(EXPECTED) {
+        let model = Ollama::new(Config { model: "qwen3".to_owned(), ..Config::default() }).unwrap();
+        assert_eq!(model.connection.base(), expected);
+        assert_eq!(host(""), Ok(expected));
+        return;
+    }
+    for (set, expected) in [("10.0.0.5:1234", "http://10.0.0.5:1234"), ("", "http://127.0.0.1:11434")] {
+        let asked = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "model::ollama::tests::the_environments_host_is_the_one_in_ollama_host"])
+            .env(EXPECTED, expected)
+            .env("OLLAMA_HOST", set)
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&asked.stdout);
+        assert!(told.contains("running 1 test") && asked.status.success(), "{told}");
+    }
+}
+
 #[test]
 fn an_adapter_needs_a_model_and_names_itself() {
     assert_eq!(Ollama::new(Config::default()).unwrap_err(), ConfigError::NoModel { provider: "ollama" });
