@@ -125,6 +125,7 @@ async fn reasons_to_stop_are_told_in_one_vocabulary() {
     for (finish, calls, expected, kept) in [
         (r#""stop""#, "", "end_turn", 0),
         (r#""tool_calls""#, call, "tool_use", 1),
+        (r#""stop""#, call, "end_turn", 1),
         ("null", call, "tool_use", 1),
         (r#""eos""#, call, "tool_use", 1),
         ("null", "", "end_turn", 0),
