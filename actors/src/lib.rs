@@ -16,6 +16,7 @@ pub mod connection;
 pub mod executor;
 pub mod faults;
 pub mod lease;
+mod memory;
 pub mod model;
 pub mod policy;
 pub mod recheck;

@@ -22,6 +22,7 @@ use super::job::{ApplyError, Job, NotApplied};
 use super::log;
 use crate::clock::{self, Clock};
 use crate::faults::process::{self, Broken};
+use crate::memory;
 
 /// Memory for the file's pages, in KiB: enough for a call at a time.
 const PAGES_KIB: i64 = 2_000;
@@ -126,6 +127,9 @@ impl Connected {
             let kib = if many { PAGES_KIB_OF_MANY } else { PAGES_KIB };
             self.conn.pragma_update(None, "cache_size", -kib)?;
             self.serves_many = many;
+            if !many {
+                memory::give_back();
+            }
         }
         Ok(())
     }
