@@ -220,10 +220,13 @@ impl Tree {
         Child::ALL.into_iter().for_each(|child| self.kill(child));
     }
 
-    /// Works everything off and stops; resolves when the tree has ended.
+    /// Works everything off and stops; resolves when the tree has ended and its writer has let go of the database.
     pub async fn stop(&self) {
         if self.supervisor.cast(supervisor::Msg::Stop).is_ok() && self.supervisor.wait(None).await.is_err() {
             tracing::debug!("the supervisor was gone before it was waited for");
+        }
+        if !self.store.let_go().await {
+            tracing::warn!("the writer's thread did not end in time; it still has the database open");
         }
     }
 }

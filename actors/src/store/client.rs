@@ -12,6 +12,7 @@ use ractor::ActorRef;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::timeout;
 
+use super::generation::WriterGeneration;
 use super::job::{ApplyError, Job, Lane, NotApplied, Outcome, Pending};
 use super::queue::{Barrier, Passed};
 use super::reader::{ReadError, Reader, ReaderPool};
@@ -50,12 +51,18 @@ pub struct StoreClient {
     reader: ReaderPool,
     /// The door: shared by every clone.
     calls: Arc<Semaphore>,
+    generation: WriterGeneration,
 }
 
 impl StoreClient {
     /// A client of whatever writer `address` names.
     pub fn new(address: Address<Msg>, writer: &Arguments) -> StoreClient {
-        StoreClient { address, reader: writer.reader(), calls: Arc::new(Semaphore::new(CALLS_MAX)) }
+        StoreClient {
+            address,
+            reader: writer.reader(),
+            calls: Arc::new(Semaphore::new(CALLS_MAX)),
+            generation: writer.generation.clone(),
+        }
     }
 
     /// Where its writer is, for faults.
@@ -148,6 +155,12 @@ impl StoreClient {
         F: FnOnce(&Reader<'_>) -> Result<T, ReadError> + Send + 'static,
     {
         self.reader.read(read).await
+    }
+
+    /// Waits, once no writer will be started any more, until the last one's thread has let go of the file. Says whether
+    /// it has in ten seconds.
+    pub(crate) async fn let_go(&self) -> bool {
+        self.generation.over().await.is_ok()
     }
 
     /// What the writer has done; none when it does not say so in time.

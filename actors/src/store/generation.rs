@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 use super::place::Place;
 use super::queue::Queue;
@@ -36,7 +36,7 @@ struct Running {
     queue: Arc<Queue>,
     thread: JoinHandle<()>,
     /// Closed when the thread has let go of its connection.
-    ended: oneshot::Receiver<()>,
+    ended: watch::Receiver<()>,
 }
 
 /// What a writer must do before it serves.
@@ -55,23 +55,36 @@ pub(super) struct Stuck;
 impl WriterGeneration {
     /// Waits for the old thread, if there is one, and begins a new generation.
     pub(super) async fn next(&self) -> Result<Start, Stuck> {
-        let running = lock(&self.0).running.take();
-        if let Some(mut running) = running {
-            running.queue.close();
-            if tokio::time::timeout(OLD_THREAD, &mut running.ended).await.is_err() {
-                lock(&self.0).running = Some(running);
-                return Err(Stuck);
-            }
-            // It has nothing left to do but return; what it panicked with was caught inside.
-            drop(running.thread.join());
-        }
+        self.over().await?;
         let mut record = lock(&self.0);
         record.number += 1;
         Ok(Start { number: record.number, empty_log: record.disk_failed })
     }
 
+    /// Has the thread end, if there is one, and waits until it has let go of its connection. Whoever gives up waiting
+    /// takes nothing from the next who does.
+    pub(super) async fn over(&self) -> Result<(), Stuck> {
+        let Some(mut ended) = self.close() else { return Ok(()) };
+        let gone = async { while ended.changed().await.is_ok() {} };
+        tokio::time::timeout(OLD_THREAD, gone).await.map_err(|_elapsed| Stuck)?;
+        let over = lock(&self.0).running.take_if(|running| running.ended.same_channel(&ended));
+        if let Some(running) = over {
+            // It has nothing left to do but return; what it panicked with was caught inside.
+            drop(running.thread.join());
+        }
+        Ok(())
+    }
+
+    /// Closes the queue of the thread that runs, and gives what its end is seen by.
+    fn close(&self) -> Option<watch::Receiver<()>> {
+        let record = lock(&self.0);
+        let running = record.running.as_ref()?;
+        running.queue.close();
+        Some(running.ended.clone())
+    }
+
     /// Notes the thread that was started.
-    pub(super) fn started(&self, queue: Arc<Queue>, thread: JoinHandle<()>, ended: oneshot::Receiver<()>) {
+    pub(super) fn started(&self, queue: Arc<Queue>, thread: JoinHandle<()>, ended: watch::Receiver<()>) {
         lock(&self.0).running = Some(Running { queue, thread, ended });
     }
 

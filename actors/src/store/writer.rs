@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use holdpoint_core::transition::Durability;
 use rusqlite::Connection;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::batch::{Connected, Done};
 use super::fault::Fault;
@@ -70,7 +70,7 @@ pub(super) struct Signals {
 pub(super) fn start(plan: Plan) -> std::io::Result<Signals> {
     let (opened_send, opened) = oneshot::channel();
     let (dead_send, dead) = oneshot::channel();
-    let (ended_send, ended) = oneshot::channel::<()>();
+    let (ended_send, ended) = watch::channel(());
     let (queue, generation) = (Arc::clone(&plan.queue), plan.generation.clone());
     let thread: JoinHandle<()> =
         thread::Builder::new().name("holdpoint-writer".to_owned()).spawn(move || {

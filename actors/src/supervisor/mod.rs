@@ -15,6 +15,7 @@ use ractor::{
 };
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::task::{self, AbortHandle};
 
 use crate::address::{self, AskError};
 use crate::clock::{monotonic, random};
@@ -32,7 +33,7 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// The longest wait before a restart.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// How long the children have to work off what waits when the tree stops.
+/// How long a child has to work off what waits when the tree stops, and one that is being started to come to something.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long one more child may take to start, which waits for nobody.
@@ -139,10 +140,14 @@ pub enum Msg {
     Started(usize, Result<ActorCell, NotStarted>),
     /// Starts one more child; told why when it could not start.
     Add(Box<ChildSpec>, RpcReplyPort<Result<(), String>>),
-    /// One more child has started, or not.
-    Added(Box<ChildSpec>, Result<ActorCell, String>, RpcReplyPort<Result<(), String>>),
+    /// One more child has started in the task named, or not.
+    Added(task::Id, Box<ChildSpec>, Result<ActorCell, String>, RpcReplyPort<Result<(), String>>),
     /// Works everything off and stops.
     Stop,
+    /// A child has worked everything off.
+    Drained(usize),
+    /// Waits for no start any longer.
+    GiveUp,
     /// Asks how the children fare.
     Observe(RpcReplyPort<Vec<ChildObservation>>),
     /// Ends it in the way named. Only in builds for tests.
@@ -183,16 +188,26 @@ pub struct Supervisor;
 #[derive(Debug)]
 pub struct State {
     children: Vec<Child>,
+    /// The starts of those that are being added.
+    adding: Vec<AbortHandle>,
     stopping: bool,
 }
 
 #[derive(Debug)]
 struct Child {
     spec: ChildSpec,
-    cell: Option<ActorCell>,
+    life: Life,
     recent: VecDeque<Instant>,
     restarts: u64,
     last_end: Option<String>,
+}
+
+#[derive(Debug)]
+enum Life {
+    Starting(AbortHandle),
+    Running(ActorCell),
+    Draining,
+    Down,
 }
 
 impl Actor for Supervisor {
@@ -208,7 +223,7 @@ impl Actor for Supervisor {
                 .map_err(|e| StartError { child: spec.name.clone(), why: e.why })?;
             children.push(Child::started(spec, cell));
         }
-        Ok(State { children, stopping: false })
+        Ok(State { children, adding: Vec::new(), stopping: false })
     }
 
     async fn handle(
@@ -221,29 +236,24 @@ impl Actor for Supervisor {
             Msg::Restart(index) => state.restart(&me, index),
             Msg::Started(index, started) => state.started(&me, index, started)?,
             Msg::Add(_, reply) if state.stopping => crate::answer(reply, Err(STOPPING.to_owned())),
-            Msg::Add(spec, reply) => {
-                let starting = (spec.start)(me.get_cell());
-                tokio::spawn(async move {
-                    let added = starting.await.map_err(|error| error.why);
-                    if me.cast(Msg::Added(spec, added, reply)).is_err() {
-                        tracing::debug!("a child started as its supervisor ended");
-                    }
-                });
-            }
-            Msg::Added(spec, started, reply) => {
+            Msg::Add(spec, reply) => state.add(me, spec, reply),
+            Msg::Added(task, spec, started, reply) => {
+                state.adding.retain(|adding| adding.id() != task);
                 let added = started.map(|cell| state.children.push(Child::started(*spec, cell)));
-                crate::answer(reply, added);
-                state.find_dead(&me)?;
+                crate::answer(reply, if state.stopping { Err(STOPPING.to_owned()) } else { added });
+                state.go_on(&me)?;
             }
             Msg::Stop if state.stopping => {}
             Msg::Stop => {
                 state.stopping = true;
-                let draining = drain(state.running());
-                tokio::spawn(async move {
-                    draining.await;
-                    me.stop(None);
-                });
+                drop(me.send_after(DRAIN_TIMEOUT, || Msg::GiveUp));
+                state.drain_next(&me);
             }
+            Msg::Drained(index) => {
+                state.children[index].life = Life::Down;
+                state.drain_next(&me);
+            }
+            Msg::GiveUp => state.give_up(&me),
             Msg::Observe(reply) => crate::answer(reply, state.children.iter().map(Child::observe).collect()),
             Msg::Fail(failure) => failure.happen()?,
         }
@@ -268,15 +278,15 @@ impl Actor for Supervisor {
         let ended = state
             .children
             .iter()
-            .position(|child| child.cell.as_ref().is_some_and(|running| running.get_id() == cell.get_id()));
+            .position(|child| child.running().is_some_and(|running| running.get_id() == cell.get_id()));
         match ended {
-            Some(index) if for_good => {
+            Some(index) if for_good || state.stopping => {
                 let child = &mut state.children[index];
-                (child.cell, child.last_end) = (None, Some(why));
+                (child.life, child.last_end) = (Life::Down, Some(why));
                 Ok(())
             }
-            Some(index) if !state.stopping => state.ended(&me, index, why),
-            Some(_) | None => Ok(()),
+            Some(index) => state.ended(&me, index, why),
+            None => Ok(()),
         }
     }
 }
@@ -306,7 +316,7 @@ pub struct Escalated {
 impl State {
     fn ended(&mut self, me: &ActorRef<Msg>, index: usize, why: String) -> Result<(), ActorProcessingErr> {
         let child = &mut self.children[index];
-        child.cell = None;
+        child.life = Life::Down;
         tracing::warn!(child = %child.spec.name, %why, "an actor ended; it is restarted");
         child.last_end = Some(why.clone());
         let now = monotonic();
@@ -323,17 +333,19 @@ impl State {
 
     /// Starts a child again, in a task: its start may take long, and the others end and start meanwhile.
     fn restart(&mut self, me: &ActorRef<Msg>, index: usize) {
-        if self.stopping || self.children[index].cell.is_some() {
+        let child = &mut self.children[index];
+        if self.stopping || !matches!(child.life, Life::Down) {
             return;
         }
-        self.children[index].restarts += 1;
-        let starting = (self.children[index].spec.start)(me.get_cell());
+        child.restarts += 1;
+        let starting = (child.spec.start)(me.get_cell());
         let me = me.clone();
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             if me.cast(Msg::Started(index, starting.await)).is_err() {
                 tracing::debug!("a child was restarted as its supervisor ended");
             }
         });
+        child.life = Life::Starting(task.abort_handle());
     }
 
     fn started(
@@ -344,47 +356,102 @@ impl State {
     ) -> Result<(), ActorProcessingErr> {
         match started {
             Ok(cell) => {
-                self.children[index].cell = Some(cell);
-                self.find_dead(me)
+                self.children[index].life = Life::Running(cell);
+                self.go_on(me)
             }
             // Whoever is worked off is not killed for one that can't be started.
-            Err(_) if self.stopping => Ok(()),
+            Err(_) if self.stopping => {
+                self.children[index].life = Life::Down;
+                self.go_on(me)
+            }
             Err(NotStarted { why, fatal: true }) => Err(self.children[index].escalated(why).into()),
             Err(NotStarted { why, fatal: false }) => self.ended(me, index, why),
         }
     }
 
-    /// A child may have ended before its start was noted; its end was then not known for its.
-    fn find_dead(&mut self, me: &ActorRef<Msg>) -> Result<(), ActorProcessingErr> {
-        let dead = self.children.iter().position(|child| {
-            child.cell.as_ref().is_some_and(|cell| cell.get_status() == ActorStatus::Stopped)
+    fn add(&mut self, me: ActorRef<Msg>, spec: Box<ChildSpec>, reply: RpcReplyPort<Result<(), String>>) {
+        let starting = (spec.start)(me.get_cell());
+        let task = tokio::spawn(async move {
+            let added = starting.await.map_err(|error| error.why);
+            if me.cast(Msg::Added(task::id(), spec, added, reply)).is_err() {
+                tracing::debug!("a child started as its supervisor ended");
+            }
         });
+        self.adding.push(task.abort_handle());
+    }
+    /// Follows a start that is over. The child may have ended before its start was noted; its end was then not known for
+    /// its.
+    fn go_on(&mut self, me: &ActorRef<Msg>) -> Result<(), ActorProcessingErr> {
+        if self.stopping {
+            self.drain_next(me);
+            return Ok(());
+        }
+        let dead = self
+            .children
+            .iter()
+            .position(|child| child.running().is_some_and(|cell| cell.get_status() == ActorStatus::Stopped));
         match dead {
-            Some(index) if !self.stopping => self.ended(me, index, "it ended as it started".to_owned()),
-            Some(_) | None => Ok(()),
+            Some(index) => self.ended(me, index, "it ended as it started".to_owned()),
+            None => Ok(()),
         }
     }
 
-    /// The children that run, in the order in which they were started.
-    fn running(&self) -> Vec<(String, ActorCell)> {
-        let running = |child: &Child| Some((child.spec.name.clone(), child.cell.clone()?));
-        self.children.iter().filter_map(running).collect()
+    /// Works children off from the last to the first, each in its turn: whoever asks goes before whoever is asked. One
+    /// that is being started is waited for, so that nothing of it outlives the tree, and because those before it in the
+    /// turn may need it.
+    fn drain_next(&mut self, me: &ActorRef<Msg>) {
+        if !self.adding.is_empty() {
+            return;
+        }
+        let Some(index) = self.children.iter().rposition(|child| !matches!(child.life, Life::Down)) else {
+            return me.stop(None);
+        };
+        let child = &mut self.children[index];
+        match std::mem::replace(&mut child.life, Life::Draining) {
+            Life::Running(cell) => {
+                let (me, name) = (me.clone(), child.spec.name.clone());
+                tokio::spawn(async move {
+                    drain(&name, cell).await;
+                    // A supervisor that was ended meanwhile has ended the others too.
+                    drop(me.cast(Msg::Drained(index)));
+                });
+            }
+            waited_for @ (Life::Starting(_) | Life::Draining | Life::Down) => child.life = waited_for,
+        }
+    }
+
+    /// Breaks off every start that is still under way.
+    fn give_up(&mut self, me: &ActorRef<Msg>) {
+        self.adding.drain(..).for_each(|start| start.abort());
+        for child in &mut self.children {
+            if let Life::Starting(start) = &child.life {
+                tracing::warn!(child = %child.spec.name, "an actor did not start in time; its start is broken off");
+                start.abort();
+                child.life = Life::Down;
+            }
+        }
+        self.drain_next(me);
     }
 }
 
-/// Works children off from the last to the first: whoever asks goes before whoever is asked.
-async fn drain(children: Vec<(String, ActorCell)>) {
-    for (child, cell) in children.into_iter().rev() {
-        if cell.drain_and_wait(Some(DRAIN_TIMEOUT)).await.is_err() {
-            tracing::warn!(%child, "an actor did not finish in time; it is killed");
-            cell.kill();
-        }
+/// Has a child work off what waits for it and stop.
+async fn drain(child: &str, cell: ActorCell) {
+    if cell.drain_and_wait(Some(DRAIN_TIMEOUT)).await.is_err() {
+        tracing::warn!(%child, "an actor did not finish in time; it is killed");
+        cell.kill();
     }
 }
 
 impl Child {
     fn started(spec: ChildSpec, cell: ActorCell) -> Child {
-        Child { spec, cell: Some(cell), recent: VecDeque::new(), restarts: 0, last_end: None }
+        Child { spec, life: Life::Running(cell), recent: VecDeque::new(), restarts: 0, last_end: None }
+    }
+
+    fn running(&self) -> Option<&ActorCell> {
+        match &self.life {
+            Life::Running(cell) => Some(cell),
+            Life::Starting(_) | Life::Draining | Life::Down => None,
+        }
     }
 
     /// That the tree ends because of it, which is told here: whoever sees the tree end learns no reason.
@@ -397,7 +464,7 @@ impl Child {
     fn observe(&self) -> ChildObservation {
         ChildObservation {
             name: self.spec.name.clone(),
-            running: self.cell.is_some(),
+            running: matches!(self.life, Life::Running(_) | Life::Draining),
             restarts: self.restarts,
             last_end: self.last_end.clone(),
         }

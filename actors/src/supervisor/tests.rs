@@ -1,5 +1,6 @@
 //! The restart rule, on actors that end on demand.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
@@ -37,14 +38,20 @@ impl Actor for Mortal {
         order: Order,
         start: &mut usize,
     ) -> Result<(), ActorProcessingErr> {
-        match order {
+        order.obey(&me, *start).await
+    }
+}
+
+impl Order {
+    async fn obey(self, me: &ActorRef<Order>, start: usize) -> Result<(), ActorProcessingErr> {
+        match self {
             Order::Die => Err("told to".into()),
             Order::Close => {
                 me.stop(Some(CLOSED.to_owned()));
                 Ok(())
             }
             Order::Ping(reply) => {
-                crate::answer(reply, *start);
+                crate::answer(reply, start);
                 Ok(())
             }
             Order::Work(done) => {
@@ -161,9 +168,6 @@ async fn a_tree_that_is_being_stopped_still_says_how_it_fares_and_starts_nobody(
     let done = Arc::new(Notify::new());
     assert!(address.tell(Order::Work(Arc::clone(&done))));
     supervisor.cast(Msg::Stop).unwrap();
-    // A start that was under way and failed for good ends nobody's work.
-    let failed = NotStarted { why: "the disk is gone".to_owned(), fatal: true };
-    supervisor.cast(Msg::Started(0, Err(failed))).unwrap();
     let seen = address::ask(&supervisor, SOON, Msg::Observe).await.unwrap();
     assert!(seen[0].running, "it works off what it has begun");
     let (cell, _address) = Address::vacant();
@@ -197,4 +201,190 @@ async fn a_child_that_never_starts_keeps_nobody_waiting() {
     let (cell, _address) = Address::vacant();
     let added = add(&supervisor, ChildSpec::new("late", cell, || (Unborn, ()))).await;
     assert_eq!(added, Err("the supervisor is gone".to_owned()));
+}
+
+/// What a test sees of [`Slow`] children, and lets them do.
+#[derive(Clone, Default)]
+struct Seen {
+    /// A start past the first is under way.
+    starting: Arc<Notify>,
+    /// It may come to something.
+    go_on: Arc<Notify>,
+    /// Who has ended in order, as they did.
+    ended: Arc<Mutex<Vec<&'static str>>>,
+    /// How many starts were broken off or have failed.
+    given_up: Arc<AtomicUsize>,
+}
+
+/// Starts at once as often as it is told, and then only when it is let.
+#[derive(Clone)]
+struct Slow {
+    name: &'static str,
+    seen: Seen,
+    at_once: usize,
+    then: Result<(), Fatal>,
+    starts: Arc<AtomicUsize>,
+}
+
+impl Slow {
+    fn new(name: &'static str, at_once: usize, seen: &Seen) -> Slow {
+        Slow { name, seen: seen.clone(), at_once, then: Ok(()), starts: Arc::default() }
+    }
+
+    fn child(&self) -> (ChildSpec, Address<Order>) {
+        let (cell, address) = Address::vacant();
+        let slow = self.clone();
+        (ChildSpec::new(self.name, cell, move || (slow.clone(), ())), address)
+    }
+}
+
+/// Counts a start that came to nothing.
+struct Unfinished<'a>(Option<&'a AtomicUsize>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(given_up) = self.0 {
+            given_up.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Actor for Slow {
+    type Msg = Order;
+    type State = usize;
+    type Arguments = ();
+
+    async fn pre_start(&self, _me: ActorRef<Order>, (): ()) -> Result<usize, ActorProcessingErr> {
+        let start = self.starts.fetch_add(1, Ordering::SeqCst);
+        if start < self.at_once {
+            return Ok(start);
+        }
+        let mut unfinished = Unfinished(Some(&self.seen.given_up));
+        self.seen.starting.notify_one();
+        self.seen.go_on.notified().await;
+        self.then.clone()?;
+        unfinished.0 = None;
+        Ok(start)
+    }
+
+    async fn handle(
+        &self,
+        me: ActorRef<Order>,
+        order: Order,
+        start: &mut usize,
+    ) -> Result<(), ActorProcessingErr> {
+        order.obey(&me, *start).await
+    }
+
+    async fn post_stop(&self, _me: ActorRef<Order>, _start: &mut usize) -> Result<(), ActorProcessingErr> {
+        self.seen.ended.lock().unwrap().push(self.name);
+        Ok(())
+    }
+}
+
+/// A tree of one child that is asked and one that asks, in the moment in which it is told to stop while the first is being
+/// started again and the second is at work.
+struct Caught {
+    seen: Seen,
+    supervisor: ActorRef<Msg>,
+    ended: tokio::task::JoinHandle<()>,
+    asked: Address<Order>,
+    done: Arc<Notify>,
+}
+
+async fn caught_while_one_starts(then: Result<(), Fatal>) -> Caught {
+    let (seen, done) = (Seen::default(), Arc::new(Notify::new()));
+    let mut slow = Slow::new("asked", 1, &seen);
+    slow.then = then;
+    let ((first, asked), (second, asking)) = (slow.child(), Slow::new("asking", 1, &seen).child());
+    let (supervisor, ended) = Actor::spawn(None, Supervisor, vec![first, second]).await.unwrap();
+    assert!(asking.tell(Order::Work(Arc::clone(&done))));
+    assert!(asked.tell(Order::Die));
+    seen.starting.notified().await;
+    supervisor.cast(Msg::Stop).unwrap();
+    Caught { seen, supervisor, ended, asked, done }
+}
+
+#[tokio::test]
+async fn a_child_that_is_starting_as_the_tree_is_stopped_serves_those_before_it_and_is_then_worked_off() {
+    let Caught { seen, supervisor, ended, asked, done } = caught_while_one_starts(Ok(())).await;
+    // It has heard of the stop before the start comes to something.
+    address::ask(&supervisor, SOON, Msg::Observe).await.unwrap();
+    seen.go_on.notify_one();
+    assert_eq!(asked.ask(SOON, Order::Ping).await, Ok(1));
+    let children = address::ask(&supervisor, SOON, Msg::Observe).await.unwrap();
+    assert!(children.iter().all(|child| child.running), "whoever may be asked stays: {children:?}");
+    done.notify_one();
+    ended.await.unwrap();
+    assert_eq!(*seen.ended.lock().unwrap(), ["asking", "asked"]);
+}
+
+#[tokio::test]
+async fn a_child_that_is_still_starting_when_its_turn_comes_is_waited_for_and_worked_off() {
+    let Caught { seen, supervisor, ended, done, .. } = caught_while_one_starts(Ok(())).await;
+    done.notify_one();
+    while address::ask(&supervisor, SOON, Msg::Observe).await.unwrap()[1].running {
+        tokio::task::yield_now().await;
+    }
+    assert!(!ended.is_finished(), "nothing of it may outlive the tree");
+    seen.go_on.notify_one();
+    ended.await.unwrap();
+    assert_eq!(*seen.ended.lock().unwrap(), ["asking", "asked"]);
+}
+
+#[tokio::test]
+async fn a_start_that_fails_for_good_as_the_tree_is_stopped_ends_nobody_s_work() {
+    let failure = Err(Fatal("the disk is gone".to_owned()));
+    let Caught { seen, supervisor, ended, done, .. } = caught_while_one_starts(failure).await;
+    seen.go_on.notify_one();
+    while seen.given_up.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let children = address::ask(&supervisor, SOON, Msg::Observe).await.unwrap();
+    assert!(children[1].running, "it works off what it has begun");
+    done.notify_one();
+    ended.await.unwrap();
+    assert_eq!(*seen.ended.lock().unwrap(), ["asking"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_comes_to_nothing_is_broken_off_so_that_a_stop_ends() {
+    let Caught { seen, ended, done, .. } = caught_while_one_starts(Ok(())).await;
+    done.notify_one();
+    ended.await.unwrap();
+    assert_eq!(*seen.ended.lock().unwrap(), ["asking"]);
+    assert_eq!(seen.given_up.load(Ordering::SeqCst), 1, "and nothing goes on with it");
+}
+
+#[tokio::test]
+async fn a_child_that_is_being_added_as_the_tree_is_stopped_is_worked_off_too() {
+    let (seen, (supervisor, ended, _)) = (Seen::default(), supervised(usize::MAX).await);
+    let (late, _address) = Slow::new("late", 0, &seen).child();
+    let adding = tokio::spawn({
+        let supervisor = supervisor.clone();
+        async move { add(&supervisor, late).await }
+    });
+    seen.starting.notified().await;
+    supervisor.cast(Msg::Stop).unwrap();
+    let children = address::ask(&supervisor, SOON, Msg::Observe).await.unwrap();
+    assert!(children[0].running, "it may yet be asked by the one that starts");
+    seen.go_on.notify_one();
+    assert_eq!(adding.await.unwrap(), Err(STOPPING.to_owned()));
+    ended.await.unwrap();
+    assert_eq!(*seen.ended.lock().unwrap(), ["late"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_is_being_added_for_ever_is_broken_off_so_that_a_stop_ends() {
+    let (seen, (supervisor, ended, _)) = (Seen::default(), supervised(usize::MAX).await);
+    let (late, _address) = Slow::new("late", 0, &seen).child();
+    let adding = tokio::spawn({
+        let supervisor = supervisor.clone();
+        async move { add(&supervisor, late).await }
+    });
+    seen.starting.notified().await;
+    supervisor.cast(Msg::Stop).unwrap();
+    ended.await.unwrap();
+    assert!(adding.await.unwrap().is_err());
+    assert_eq!(seen.given_up.load(Ordering::SeqCst), 1);
 }

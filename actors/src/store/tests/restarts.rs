@@ -11,12 +11,15 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::support::*;
 use crate::address::Address;
+use crate::policy::DefaultPolicy;
 use crate::store::faults::{Act, Faults, Point};
+use crate::store::files::beside;
 use crate::store::generation::WriterGeneration;
 use crate::store::queue::Passed;
 use crate::store::queue::Queue;
 use crate::store::{ApplyError, Arguments, Lane, NotApplied, Options};
 use crate::store::{Head, Msg, StoreClient};
+use crate::tree::{Child, Running, Tree, TreeSpec};
 
 async fn with_faults() -> (Bench, Faults) {
     let faults = Faults::default();
@@ -163,6 +166,7 @@ async fn a_stopped_store_lets_go_of_its_file_and_the_next_one_finds_every_row() 
     let (path, kept) = (bench.path.clone(), record(&bench));
     assert!(kept.iter().all(|rows| !rows.is_empty()));
     let folder = bench.stop().await;
+    assert!(!beside(&path, "-wal").exists(), "who closes the file last takes its log along");
     let again = Bench::start_on(folder, path, plain()).await;
     let (run, report) = again
         .client
@@ -172,6 +176,34 @@ async fn a_stopped_store_lets_go_of_its_file_and_the_next_one_finds_every_row() 
     assert_eq!(run.unwrap().status, RunStatus::WaitingForApproval);
     assert_eq!((report.checked, report.broken), (6, None));
     assert_eq!(record(&again), kept);
+}
+
+#[tokio::test]
+async fn a_writer_that_is_starting_as_its_tree_is_stopped_has_let_go_of_the_file_when_that_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("runs.db");
+    let spec = TreeSpec { database: database.clone(), store: plain(), policy: Arc::new(DefaultPolicy) };
+    let Running { tree, ended } = Tree::start(spec).await.unwrap();
+    // The next writer begins with a commit, which this keeps it from.
+    let other = rusqlite::Connection::open(&database).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    tree.kill(Child::StoreWriter);
+    while tree.observe().await.children.iter().all(|child| child.restarts == 0) {
+        tokio::task::yield_now().await;
+    }
+    let stopping = tokio::spawn({
+        let tree = tree.clone();
+        async move { tree.stop().await }
+    });
+    while tree.executor.find(Duration::ZERO).await.is_some() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!stopping.is_finished() && !ended.is_finished());
+    other.execute_batch("ROLLBACK").unwrap();
+    drop(other);
+    stopping.await.unwrap();
+    ended.await.unwrap();
+    assert!(!beside(&database, "-wal").exists(), "who closes the file last takes its log along");
 }
 
 #[tokio::test]
@@ -203,7 +235,7 @@ async fn after_the_disk_failed_nothing_is_served_while_a_reader_keeps_the_log_fr
 async fn a_thread_that_does_not_end_keeps_the_next_writer_from_opening_the_file() {
     let generation = WriterGeneration::default();
     assert_eq!(generation.next().await.unwrap().number, 1);
-    let (ended_send, ended) = tokio::sync::oneshot::channel();
+    let (ended_send, ended) = tokio::sync::watch::channel(());
     let queue = std::sync::Arc::new(Queue::default());
     generation.started(std::sync::Arc::clone(&queue), std::thread::spawn(|| ()), ended);
     assert!(generation.next().await.is_err());

@@ -116,6 +116,7 @@ impl Bench {
     pub(super) async fn stop(self) -> TempDir {
         self.supervisor.cast(supervisor::Msg::Stop).unwrap();
         self.supervisor.wait(None).await.unwrap();
+        assert!(self.client.let_go().await);
         self.folder
     }
 }
