@@ -303,7 +303,7 @@ pub struct StartError {
 
 /// A child that could not be kept alive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("keep {child} alive: it ended {times} times within a minute, last because of: {why}")]
+#[error("keep {child} alive: it ended {} within a minute, last because of: {why}", counted(*times))]
 pub struct Escalated {
     /// Which.
     pub child: String,
@@ -432,6 +432,10 @@ impl State {
         }
         self.drain_next(me);
     }
+}
+
+fn counted(times: usize) -> String {
+    if times == 1 { "once".to_owned() } else { format!("{times} times") }
 }
 
 /// Has a child work off what waits for it and stop.

@@ -145,6 +145,13 @@ async fn a_start_that_no_restart_can_help_ends_the_tree_at_once() {
     assert_eq!(address.ask(Duration::from_millis(1), Order::Ping).await, Err(AskError::Down));
 }
 
+#[test]
+fn whoever_reads_why_a_tree_ended_is_told_how_often_its_child_did() {
+    let of = |times| Escalated { child: "mortal".to_owned(), times, why: "told to".to_owned() }.to_string();
+    assert_eq!(of(1), "keep mortal alive: it ended once within a minute, last because of: told to");
+    assert_eq!(of(11), "keep mortal alive: it ended 11 times within a minute, last because of: told to");
+}
+
 #[tokio::test]
 async fn a_child_that_was_closed_is_not_started_again() {
     let (supervisor, ended, address) = supervised(usize::MAX).await;

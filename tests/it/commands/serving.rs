@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+#[cfg(target_os = "linux")]
+use rustix::process::{Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use super::servers::Gate;
@@ -67,6 +69,11 @@ impl Host {
             Some(signal) => kill_process(Pid::from_child(&self.child), signal).unwrap(),
             None => drop(self.child.stdin.take()),
         }
+        self.ended()
+    }
+
+    /// Waits for the proxy to end, and gives its status and stderr.
+    fn ended(self) -> (i32, String) {
         let output = self.child.wait_with_output().unwrap();
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     }
@@ -164,6 +171,72 @@ fn each_signal_that_means_an_end_ends_it_in_order() {
         assert_eq!(status, 0, "{signal:?}: {said}");
         assert!(!gate.path("gate.db.holdpoint.sock").exists(), "{signal:?}");
     }
+}
+
+/// A proxy in which a write past a file's limit is an error, as on a disk that fails, and not a signal that ends it.
+#[cfg(target_os = "linux")]
+fn on_a_disk_that_may_fail(gate: &Gate) -> Host {
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
+    command.arg(bare("proxy").get_program()).arg("proxy");
+    Host::start_with(gate, command, Stdio::piped())
+}
+
+/// From here on no write of the process to any file succeeds.
+#[cfg(target_os = "linux")]
+fn fail_the_disk(host: &Host) {
+    let nothing = Rlimit { current: Some(0), maximum: Some(0) };
+    prlimit(Some(Pid::from_child(&host.child)), Resource::Fsize, nothing).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_proxy_whose_disk_fails_answers_every_call_under_way_and_ends_with_status_70() {
+    let mut gate = pinned();
+    gate.config["servers"][0]["rules"]["pay"]["outcome"] = json!("allow");
+    gate.config["lease_ttl"] = json!("3s");
+    gate.save();
+    let mut host = on_a_disk_that_may_fail(&gate);
+    let payments =
+        [(77, "alice"), (78, "bob")].map(|(id, to)| (id, json!({"to": to, "amount": 20, "mode": "block"})));
+    for (id, payment) in &payments {
+        host.say_call(*id, "shop_pay", payment);
+    }
+    let effects = || fs::read_to_string(gate.ledger()).unwrap_or_default().lines().count();
+    while effects() < payments.len() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // The writer finds out as it copies its log or renews a lease. What it wrote last can't be made certain by any other.
+    fail_the_disk(&host);
+    let mut answers = payments.each_ref().map(|_| host.hear());
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    for ((id, _), answer) in payments.iter().zip(&answers) {
+        let told = text_of(answer);
+        assert!(answer["id"] == *id && told.starts_with("UNKNOWN_OUTCOME: "), "{answer}");
+    }
+    // Its input stays open: it ends by itself.
+    let input = host.child.stdin.take();
+    let (status, said) = host.ended();
+    drop(input);
+    assert_eq!(status, 70, "{said}");
+    assert!(said.contains("error[exit.70]: a part of the program could not be kept alive"), "{said}");
+    assert!(said.contains("hint: start the proxy again"), "{said}");
+
+    let mut again = Host::start(&gate);
+    for (_, payment) in &payments {
+        let asked = loop {
+            let answer = again.call("shop_pay", payment.clone());
+            if !answer.starts_with("IN_PROGRESS: ") {
+                break answer;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        assert!(asked.starts_with("INTERRUPTED: "), "{asked}");
+    }
+    assert_eq!(again.end(None).0, 0);
+    assert_eq!(effects(), payments.len(), "nothing ran again");
+    let verified = Ran::of(&mut bare(&format!("--db {} verify", gate.path("gate.db").display())));
+    assert_eq!(verified.status, 0, "{}", verified.err);
 }
 
 #[test]
