@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdpoint_actors::approval;
 use holdpoint_actors::clock::monotonic;
 use holdpoint_actors::session::{
     Attached, Beginning, Executed, OpenStep, Pace, Session, SessionError, Verdict,
@@ -16,7 +15,7 @@ use holdpoint_actors::store::{Depth, Reader, Seen};
 use holdpoint_core::across_calls::{
     Admission, Asked, Attempted, Begin, Blocked, IndexWrite, Refused, Ruling, Unresolved, ask_again, decide,
 };
-use holdpoint_core::approval::{Approval, ApprovalStatus};
+use holdpoint_core::approval::Approval;
 use holdpoint_core::attempt::{Attempt, AttemptOutcome, CameTo, Ended, Ending, came_to};
 use holdpoint_core::decision::{Origin, Proposal};
 use holdpoint_core::hash::request_key;
@@ -204,7 +203,7 @@ impl Call {
         let worthwhile = !self.held && !self.desk.hold.is_zero() && !self.cancelled.is_cancelled();
         if worthwhile {
             self.held = true;
-            if self.wait(run, approval).await && !self.cancelled.is_cancelled() {
+            if self.wait(run, approval).await && !self.is_left() {
                 return Next::Again;
             }
         }
@@ -212,29 +211,28 @@ impl Call {
         let read = self.desk.read(move |reader| {
             Ok((reader.approval(&wanted_run, &wanted)?, reader.run(&wanted_run)?.map(|run| run.status)))
         });
-        // Nothing new begins for a host that is gone, or at the end.
-        let leaving = self.cancelled.is_cancelled() || self.desk.is_stopping();
         match read.await {
-            // It was decided, or the run ended, at the last moment: nobody may be told that it waits.
-            Ok((Some(asked), status))
-                if !leaving
-                    && (asked.status != ApprovalStatus::Pending
-                        || status != Some(RunStatus::WaitingForApproval)) =>
-            {
-                Next::Again
+            Ok((Some(asked), status)) => {
+                // It was decided or expired, or the run ended, at the last moment: nobody may be told that it waits.
+                let waits =
+                    asked.is_open(self.desk.gate.now()) && status == Some(RunStatus::WaitingForApproval);
+                if waits || self.is_left() { pending(&asked).into() } else { Next::Again }
             }
-            Ok((Some(asked), _)) => pending(&asked).into(),
             Ok((None, _)) => Next::Overtaken,
             Err(unavailable) => unavailable.into(),
         }
+    }
+
+    /// Whether nothing new may begin for it: its host is gone, or everything ends.
+    fn is_left(&self) -> bool {
+        self.cancelled.is_cancelled() || self.desk.is_stopping()
     }
 
     /// Waits for the decision, for the hold, for the host to lose interest or for the end. Says whether it is decided.
     async fn wait(&self, run: &RunId, approval: &ApprovalId) -> bool {
         let hold = self.desk.hold;
         let began = monotonic();
-        let deciding = approval::wait(&self.desk.tree.approval, run, approval, hold);
-        tokio::pin!(deciding);
+        let mut deciding = self.desk.waiter.wait(run, approval, hold);
         let mut tick = tokio::time::interval(PROGRESS_EVERY);
         tick.tick().await;
         loop {

@@ -32,6 +32,7 @@ use super::answer::{Answer, Unavailable};
 use super::call::{Call, Told, finish_recovered};
 use super::front::{CallAnswer, Calls, HostCall, ListError};
 use super::gated::{Executing, GatePolicy, GateReconcile, Reruns};
+use super::hold::Waiter;
 use super::journal::{self, Journal};
 use super::met::Met;
 use super::policy::ProxyPolicy;
@@ -57,6 +58,7 @@ pub(super) struct DeskSpec {
     pub(super) windows: HashMap<String, Duration>,
     pub(super) limits: Limits,
     pub(super) hold: Duration,
+    pub(super) waiter: Arc<dyn Waiter>,
     pub(super) max_pending: usize,
     pub(super) status_tool: String,
     pub(super) lease_ttl: Option<Duration>,
@@ -83,6 +85,7 @@ pub(super) struct Desk {
     pub(super) executing: Executing,
     pub(super) limits: Limits,
     pub(super) hold: Duration,
+    pub(super) waiter: Arc<dyn Waiter>,
     pub(super) journal: Arc<dyn Journal>,
     session: SessionName,
     max_pending: usize,
@@ -141,6 +144,7 @@ impl Desk {
             executing: Executing::default(),
             limits: spec.limits,
             hold: spec.hold,
+            waiter: spec.waiter,
             journal: spec.journal,
             session: spec.session,
             max_pending: spec.max_pending,

@@ -202,6 +202,7 @@ impl House {
             windows: windows.collect(),
             limits: config.limits(),
             hold: config.hold,
+            waiter: Arc::new(self.tree.approval.clone()),
             max_pending: config.max_pending,
             status_tool: config.status_tool.clone(),
             lease_ttl: config.lease_ttl,

@@ -10,6 +10,7 @@ pub mod config;
 mod desk;
 pub mod front;
 mod gated;
+mod hold;
 mod house;
 pub mod journal;
 mod met;

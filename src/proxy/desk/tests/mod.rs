@@ -3,6 +3,7 @@
 mod approvals;
 mod calls;
 mod cancelled;
+mod holding;
 mod recheck;
 mod support;
 mod unknown;

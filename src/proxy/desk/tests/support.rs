@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use crate::proxy::desk::{Desk, DeskSpec};
 use crate::proxy::front::{CallAnswer, Cancelled, HostCall};
 use crate::proxy::gated::GatePolicy;
+use crate::proxy::hold::Waiter;
 use crate::proxy::journal::{Journal, KeptJournal};
 use crate::proxy::policy::{ClassPolicy, PolicyTool, ProxyPolicy};
 use crate::proxy::recheck::RecordedPolicy;
@@ -120,6 +121,8 @@ pub(super) struct Settings {
     pub(super) policy_breaks: bool,
     /// What reads the operator's lines in the desk's own's place.
     pub(super) reads_along: Option<Arc<dyn Journal>>,
+    /// What waits for decisions in the tree's own's place.
+    pub(super) waiter: Option<Arc<dyn Waiter>>,
 }
 
 impl Default for Settings {
@@ -135,6 +138,7 @@ impl Default for Settings {
             mint: Arc::new(RandomMint),
             policy_breaks: false,
             reads_along: None,
+            waiter: None,
         }
     }
 }
@@ -204,6 +208,7 @@ impl Place {
             windows: HashMap::from(windows),
             limits: limits.approval_ttl(settings.approval_ttl).grant_ttl(settings.grant_ttl),
             hold: settings.hold,
+            waiter: settings.waiter.unwrap_or_else(|| Arc::new(running.tree.approval.clone())),
             max_pending: settings.max_pending,
             status_tool: "gate_status".to_owned(),
             lease_ttl: None,
