@@ -115,9 +115,9 @@ pub(super) fn of_open(error: OpenError) -> CommandError {
         OpenError::File(FileError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             Code::StoreMissing
         }
-        OpenError::File(FileError::Io { .. }) | OpenError::NoLog { .. } | OpenError::Sql { .. } => {
-            Code::StoreIo
-        }
+        OpenError::File(FileError::Io { .. } | FileError::Exchanged { .. })
+        | OpenError::NoLog { .. }
+        | OpenError::Sql { .. } => Code::StoreIo,
         OpenError::Schema(SchemaError::ForeignCode { .. }) => Code::StoreUnsafeSchema,
         OpenError::Schema(SchemaError::Newer { .. }) => Code::StoreNewerSchema,
         OpenError::Schema(SchemaError::Older { .. }) => Code::StoreOlderSchema,

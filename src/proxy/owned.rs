@@ -118,18 +118,29 @@ pub fn check_owned(path: &Path, metadata: &Metadata) -> Result<(), OwnedError> {
     Ok(())
 }
 
-/// Judges the database before, and again after, the store opens it: it may be missing, but it may be neither a link
-/// nor anybody else's. The directory that holds it is the operator's business.
+/// Judges the database before the store opens it: it may be missing, but it may be neither a link nor anybody else's.
+/// The directory that holds it is the operator's business.
 ///
 /// # Errors
 /// As [`read_owned`].
 pub fn check_database(path: &Path) -> Result<(), OwnedError> {
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(OwnedError::Io { path: path.to_owned(), error }),
-        Ok(metadata) if metadata.is_symlink() => Err(OwnedError::Symlink(path.to_owned())),
-        Ok(metadata) => check_owned(path, &metadata),
+    match check_opened_database(path) {
+        Err(OwnedError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        checked => checked,
     }
+}
+
+/// Judges the database again once it is open, when it can't be missing any more.
+///
+/// # Errors
+/// As [`read_owned`].
+pub fn check_opened_database(path: &Path) -> Result<(), OwnedError> {
+    let metadata =
+        std::fs::symlink_metadata(path).map_err(|error| OwnedError::Io { path: path.to_owned(), error })?;
+    if metadata.is_symlink() {
+        return Err(OwnedError::Symlink(path.to_owned()));
+    }
+    check_owned(path, &metadata)
 }
 
 #[cfg(test)]
@@ -221,6 +232,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("runs.db");
         check_database(&path).unwrap();
+        assert!(matches!(check_opened_database(&path), Err(OwnedError::Io { .. })), "an open one is there");
         symlink(dir.path().join("elsewhere"), &path).unwrap();
         assert!(matches!(check_database(&path), Err(OwnedError::Symlink(_))));
         assert!(matches!(check_database(dir.path()), Err(OwnedError::NotRegular(_))));

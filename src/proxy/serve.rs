@@ -26,7 +26,7 @@ use super::front::{self, CallAnswer, Calls, HostCall, ListError};
 use super::gated::GatePolicy;
 use super::house::House;
 use super::journal::Journal;
-use super::owned::{OwnedError, check_database, read_owned};
+use super::owned::{OwnedError, check_database, check_opened_database, read_owned};
 use super::reach::Reached;
 
 /// How long a host that has not asked for the list yet may still ask, once it is known that there is none.
@@ -155,17 +155,8 @@ impl Opened {
     pub async fn open(prepared: Prepared, journal: Arc<dyn Journal>) -> Result<Opened, ServeError> {
         let Prepared { config, upstreams } = prepared;
         let policy = GatePolicy::new(config.policy_id());
-        let spec = TreeSpec {
-            database: config.database.clone(),
-            store: Options { proxy_index: true, ..Options::default() },
-            policy: Arc::new(policy.clone()),
-        };
-        let Running { tree, ended } = Tree::start(spec).await?;
-        // Again, on the file that is open now: it may have been made, or exchanged, since it was looked at.
-        if let Err(error) = check_database(&config.database) {
-            tree.stop().await;
-            return Err(ServeError::Database(error));
-        }
+        let Running { tree, ended } = start(&config.database, &policy).await?;
+        look_again(&config.database, &tree).await?;
         let house = Arc::new(House::new(config, upstreams, tree, policy, journal));
         house.reap_left_behind().await;
         Ok(Opened { house, ended })
@@ -227,6 +218,26 @@ impl Opened {
             None => Served::Ended,
         }
     }
+}
+
+/// Starts the actors over a database that is this user's own file, and opened as no other.
+async fn start(database: &Path, policy: &GatePolicy) -> Result<Running, TreeError> {
+    let spec = TreeSpec {
+        database: database.to_owned(),
+        store: Options { proxy_index: true, own: true, ..Options::default() },
+        policy: Arc::new(policy.clone()),
+    };
+    Tree::start(spec).await
+}
+
+/// Looks at the database again now that it is open, and stops the actors when it is refused: it may have been exchanged
+/// since the store looked at it, and nothing may be begun where its operator would not find it.
+async fn look_again(database: &Path, tree: &Tree) -> Result<(), ServeError> {
+    if let Err(error) = check_opened_database(database) {
+        tree.stop().await;
+        return Err(ServeError::Database(error));
+    }
+    Ok(())
 }
 
 /// Passes the wish to end on.
@@ -355,5 +366,43 @@ impl Calls for Entrance {
         if let State::Ready(desk) = &*self.state.borrow() {
             desk.begin_end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// Has a database change right after it was opened, and gives why it is refused then, once its actors have ended.
+    async fn refused(change: impl FnOnce(&Path, &Path)) -> OwnedError {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, other) = (folder.path().join("runs.db"), folder.path().join("other"));
+        fs::write(&other, "no record").unwrap();
+        let Running { tree, ended } = start(&database, &GatePolicy::new("test/1".to_owned())).await.unwrap();
+        look_again(&database, &tree).await.unwrap();
+        change(&database, &other);
+        let refused = look_again(&database, &tree).await.unwrap_err();
+        ended.await.unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"no record", "nothing is written where it leads now");
+        let ServeError::Database(error) = refused else { panic!("{refused}") };
+        error
+    }
+
+    #[tokio::test]
+    async fn a_database_that_is_exchanged_once_it_is_open_is_refused_and_nothing_is_left_running() {
+        let linked = refused(|database, other| {
+            fs::remove_file(database).unwrap();
+            symlink(other, database).unwrap();
+        });
+        assert!(matches!(linked.await, OwnedError::Symlink(_)));
+        let written = refused(|database, _| {
+            fs::set_permissions(database, Permissions::from_mode(0o606)).unwrap();
+        });
+        assert!(matches!(written.await, OwnedError::Writable { mode: 0o606, .. }));
+        let gone = refused(|database, _| fs::remove_file(database).unwrap());
+        assert!(matches!(gone.await, OwnedError::Io { .. }));
     }
 }

@@ -44,6 +44,12 @@ pub enum Error {
         /// What is wrong with it.
         why: Insecurity,
     },
+    /// Its path leads to another file than when it was looked at, or to none.
+    #[error("open {}: it was exchanged while it was opened; look at who else writes its folder", path.display())]
+    Exchanged {
+        /// The database.
+        path: PathBuf,
+    },
     /// The operating system refused.
     #[error("open {}: {source}", path.display())]
     Io {
@@ -63,6 +69,8 @@ pub enum Insecurity {
     OtherOwner,
     /// A file beside the database is no regular file.
     NotRegular,
+    /// The database belongs to another user than this one.
+    NotYours,
 }
 
 impl fmt::Display for Insecurity {
@@ -71,37 +79,60 @@ impl fmt::Display for Insecurity {
             Insecurity::WritableByOthers => "its group or others may write it",
             Insecurity::OtherOwner => "it belongs to another user than the database",
             Insecurity::NotRegular => "it is not a regular file",
+            Insecurity::NotYours => "it belongs to another user than you",
         })
     }
 }
 
 /// Makes a missing database file, for its owner only, and checks it; gives its real path.
 ///
-/// Symbolic links are followed. A file that others can read is made its owner's alone, if this user is its owner.
-pub(super) fn create(path: &Path) -> Result<PathBuf, Error> {
+/// Changes no file that was there. Symbolic links are followed, unless it has to be this user's `own`.
+pub(super) fn create(path: &Path, own: bool) -> Result<PathBuf, Error> {
     // Exclusively: of two first openers one makes it, and the other checks it like any other file.
     match OpenOptions::new().read(true).write(true).create_new(true).mode(OWNER_ONLY).open(path) {
         Ok(_) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(io_error(path, e)),
     }
-    let real = fs::canonicalize(path).map_err(|e| io_error(path, e))?;
-    check(&real, true)?;
+    let real = if own { named(path)? } else { fs::canonicalize(path).map_err(|e| io_error(path, e))? };
+    judge(&real, own)?;
     Ok(real)
 }
 
-/// Checks a database that must exist, and gives its real path. With `write`, its mode is tightened as by [`create`].
+/// Checks a database that must exist, and gives its real path. With `write`, its mode is tightened as by [`tighten`].
 ///
 /// What is opened is what was named: a symbolic link is refused.
 pub(super) fn existing(path: &Path, write: bool) -> Result<PathBuf, Error> {
+    let real = named(path)?;
+    if write {
+        tighten(&real, false)?
+    } else {
+        judge(&real, false).map(drop)?
+    }
+    Ok(real)
+}
+
+/// Checks a database again and makes it, and the files beside it, their owner's alone, if that is this user.
+pub(super) fn tighten(path: &Path, own: bool) -> Result<(), Error> {
+    // All are judged before any is changed.
+    let found = judge(path, own)?;
+    let me = rustix::process::getuid().as_raw();
+    for (path, meta) in found {
+        if meta.uid() == me && meta.mode() & OTHERS != 0 {
+            fs::set_permissions(&path, Permissions::from_mode(OWNER_ONLY)).map_err(|e| io_error(&path, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// The real path of a file that is named directly.
+fn named(path: &Path) -> Result<PathBuf, Error> {
     let meta = fs::symlink_metadata(path).map_err(|e| io_error(path, e))?;
     if meta.file_type().is_symlink() {
         return Err(Error::Symlink { path: path.to_owned() });
     }
     // The directories above may be links; SQLite names the files beside the database by the real path.
-    let real = fs::canonicalize(path).map_err(|e| io_error(path, e))?;
-    check(&real, write)?;
-    Ok(real)
+    fs::canonicalize(path).map_err(|e| io_error(path, e))
 }
 
 /// The name of a file beside the database.
@@ -111,12 +142,16 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn check(path: &Path, write: bool) -> Result<(), Error> {
+/// Judges a database and the files beside it, which are given.
+fn judge(path: &Path, own: bool) -> Result<Vec<(PathBuf, Metadata)>, Error> {
     let meta = fs::metadata(path).map_err(|e| io_error(path, e))?;
     if !meta.is_file() {
         return Err(Error::NotRegular { path: path.to_owned() });
     }
     let owner = meta.uid();
+    if own && owner != rustix::process::getuid().as_raw() {
+        return Err(insecure(path, &meta, Insecurity::NotYours));
+    }
     let mut found = vec![(path.to_owned(), meta)];
     for suffix in ["-wal", "-shm"] {
         let path = beside(path, suffix);
@@ -133,17 +168,10 @@ fn check(path: &Path, write: bool) -> Result<(), Error> {
         }
         found.push((path, meta));
     }
-    // All are judged before any is changed.
     if let Some((path, meta)) = found.iter().find(|(_, meta)| meta.mode() & OTHERS_WRITE != 0) {
         return Err(insecure(path, meta, Insecurity::WritableByOthers));
     }
-    let me = rustix::process::getuid().as_raw();
-    for (path, meta) in found.iter().filter(|_| write) {
-        if meta.uid() == me && meta.mode() & OTHERS != 0 {
-            fs::set_permissions(path, Permissions::from_mode(OWNER_ONLY)).map_err(|e| io_error(path, e))?;
-        }
-    }
-    Ok(())
+    Ok(found)
 }
 
 fn insecure(path: &Path, meta: &Metadata, why: Insecurity) -> Error {

@@ -58,6 +58,7 @@ use crate::supervisor::Fatal;
 use faults::Faults;
 use generation::WriterGeneration;
 use observe::Counts;
+use place::Place;
 use queue::{CloseOnDrop, Item, Queue};
 use writer::Plan;
 
@@ -89,6 +90,9 @@ pub const BATCH_MAX: usize = 256;
 pub struct Options {
     /// Whether the proxy's index of calls is made. An embedder needs none.
     pub proxy_index: bool,
+    /// Whether the database must be this user's and named directly. Else a link to it is followed, and whose it is does
+    /// not matter.
+    pub own: bool,
     /// How long another connection's lock is waited for.
     pub busy: Duration,
     /// Free bytes below which new intents stop.
@@ -107,6 +111,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             proxy_index: true,
+            own: false,
             busy: BUSY,
             free_min: FREE_MIN,
             log_bytes: LOG_BYTES,
@@ -128,7 +133,7 @@ pub struct Arguments {
     options: Options,
     generation: WriterGeneration,
     /// The connection that the first writer takes over.
-    opened: Arc<Mutex<Option<Connection>>>,
+    opened: Arc<Mutex<Option<(Connection, Place)>>>,
 }
 
 impl Arguments {
@@ -137,8 +142,9 @@ impl Arguments {
     /// # Errors
     /// When it is refused, with one sentence that says what to do.
     pub fn open(path: &Path, options: Options) -> Result<Arguments, OpenError> {
-        let (conn, path) = open::writer(path, &options)?;
-        let opened = Arc::new(Mutex::new(Some(conn)));
+        let (conn, place) = open::writer(path, &options)?;
+        let path = place.path().to_owned();
+        let opened = Arc::new(Mutex::new(Some((conn, place))));
         Ok(Arguments { path, options, generation: WriterGeneration::default(), opened })
     }
 

@@ -13,6 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::{Fault, is_readonly_directory};
+use super::place::Place;
 use super::{Options, files, log, schema};
 use crate::clock;
 use crate::faults::process::{self, Broken};
@@ -103,19 +104,38 @@ impl OpenError {
     }
 }
 
-/// Opens the one connection that writes, making the file and migrating it when needed; gives its real path too.
-pub(super) fn writer(path: &Path, options: &Options) -> Result<(Connection, PathBuf), OpenError> {
-    let path = files::create(path)?;
-    let sql = |e| OpenError::sql(&path, e);
-    let mut conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE, options.busy)?;
-    use_log(&conn, &path, options.busy)?;
-    schema::refuse_foreign_code(&conn, &path).map_err(|e| OpenError::schema(&path, e))?;
-    set_writer(&conn).map_err(sql)?;
-    schema::migrate(&mut conn, &path, options.proxy_index, options.clock.now())
-        .map_err(|e| OpenError::schema(&path, e))?;
+/// Opens the one connection that writes, making the file and migrating it when needed; says which file it is, too.
+pub(super) fn writer(path: &Path, options: &Options) -> Result<(Connection, Place), OpenError> {
+    let place = look_at(path, options)?;
+    let conn = open(&place, options)?;
+    Ok((conn, place))
+}
+
+/// Looks at the file, or makes it.
+fn look_at(path: &Path, options: &Options) -> Result<Place, files::Error> {
+    let path = files::create(path, options.own)?;
+    Place::of(&path).map_err(|source| files::Error::Io { path, source })
+}
+
+/// Opens the file that was looked at. It is judged again once it is open, and nothing is written before.
+fn open(place: &Place, options: &Options) -> Result<Connection, OpenError> {
+    let path = place.path();
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let mut conn = connect(path, flags, options.busy)?;
+    if !place.is_still_there() {
+        return Err(files::Error::Exchanged { path: path.to_owned() }.into());
+    }
+    schema::refuse_foreign_code(&conn, path)
+        .and_then(|()| schema::refuse_newer(&conn, path, options.proxy_index))
+        .map_err(|e| OpenError::schema(path, e))?;
+    files::tighten(path, options.own)?;
+    use_log(&conn, path, options.busy)?;
+    set_writer(&conn).map_err(|e| OpenError::sql(path, e))?;
+    schema::migrate(&mut conn, path, options.proxy_index, options.clock.now())
+        .map_err(|e| OpenError::schema(path, e))?;
     // Its thread copies the log itself, when it has answered: a commit that does it keeps its callers waiting.
-    conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql)?;
-    Ok((conn, path))
+    conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(|e| OpenError::sql(path, e))?;
+    Ok(conn)
 }
 
 /// Opens an existing database at this build's version, to write a person's decision. Makes and migrates nothing.
@@ -271,6 +291,29 @@ mod tests {
             ("reader", reader(path).unwrap(), FULL),
             ("side_writer", side_writer(path).unwrap(), NORMAL),
         ]
+    }
+
+    #[test]
+    fn a_file_that_is_exchanged_after_it_was_looked_at_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("runs.db"), folder.path().join("aside"));
+        let place = look_at(&path, &Options::default()).unwrap();
+        std::fs::rename(&path, &aside).unwrap();
+        std::fs::write(&path, "").unwrap();
+        let refused = open(&place, &Options::default()).unwrap_err();
+        assert!(matches!(refused, OpenError::File(files::Error::Exchanged { .. })), "{refused}");
+        // A link is not followed even to the file itself.
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&aside, &path).unwrap();
+        let refused = open(&place, &Options::default()).unwrap_err();
+        assert!(matches!(refused, OpenError::Sql { .. }), "{refused}");
+        for (file, name) in [(&path, "runs.db"), (&aside, "aside")] {
+            assert_eq!(std::fs::read(file).unwrap(), b"", "{name}");
+            assert!(
+                !files::beside(file, "-wal").exists() && !files::beside(file, "-journal").exists(),
+                "{name}"
+            );
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// A path, and the file that it led to.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     path: PathBuf,
     file: (u64, u64),
@@ -18,6 +18,11 @@ impl Place {
     /// The file that `path` leads to now.
     pub(super) fn of(path: &Path) -> io::Result<Place> {
         Ok(Place { path: path.to_owned(), file: identity(path)? })
+    }
+
+    /// The path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether it still does. A path that can't be looked at does not.

@@ -47,7 +47,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Plan {
     pub(super) path: PathBuf,
     /// The open connection, for the first writer.
-    pub(super) opened: Option<Connection>,
+    pub(super) opened: Option<(Connection, Place)>,
     pub(super) options: Options,
     pub(super) start: Start,
     pub(super) queue: Arc<Queue>,
@@ -133,14 +133,13 @@ impl Writer {
         if before.as_ref().is_some_and(|place| !place.is_still_there()) {
             return Err(StartError::Moved);
         }
-        let (conn, path) = match opened {
-            Some(conn) => (conn, path),
+        let (conn, place) = match opened {
+            Some(opened) => opened,
             None => open::writer(&path, &options)?,
         };
-        let place = match before {
-            Some(place) => place,
-            None => Place::of(&path).map_err(|_unseen| StartError::Moved)?,
-        };
+        if !place.is_still_there() || before.is_some_and(|before| before != place) {
+            return Err(StartError::Moved);
+        }
         generation.opened(place.clone());
         let mut db = Connected::new(conn, options.faults.clone());
         if start.number > 1 {

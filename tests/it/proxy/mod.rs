@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+mod opening;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};

@@ -63,7 +63,7 @@ struct File {
 fn file() -> File {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("runs.db");
-    let (conn, path) = open::writer(&path, &Options::default()).unwrap();
+    let (conn, _) = open::writer(&path, &Options::default()).unwrap();
     let other = Connection::open::<&Path>(path.as_ref()).unwrap();
     for conn in [&conn, &other] {
         conn.execute_batch("PRAGMA synchronous = OFF").unwrap();

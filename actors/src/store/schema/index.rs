@@ -4,6 +4,7 @@ use super::{Tables, nothing_more};
 
 pub(super) const TABLES: Tables = Tables {
     what: "tables of the proxy's index",
+    migrations: "proxy_schema_migrations",
     base: "CREATE TABLE IF NOT EXISTS proxy_schema_migrations (version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL)",
     current: "SELECT COALESCE(MAX(version), 0) FROM proxy_schema_migrations",
     note: "INSERT INTO proxy_schema_migrations (version, applied_at) VALUES (?, ?)",

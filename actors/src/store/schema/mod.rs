@@ -75,7 +75,9 @@ pub enum Error {
 struct Tables {
     /// What an error calls them.
     what: &'static str,
-    /// Makes the migrations table, unless it is there.
+    /// The migrations table.
+    migrations: &'static str,
+    /// Makes it, unless it is there.
     base: &'static str,
     /// The newest version that was applied.
     current: &'static str,
@@ -121,6 +123,17 @@ pub(super) fn require_current(conn: &Connection, path: &Path) -> Result<(), Erro
     }
 }
 
+/// Refuses a file that a newer build has migrated. Writes nothing.
+pub(super) fn refuse_newer(conn: &Connection, path: &Path, proxy_index: bool) -> Result<(), Error> {
+    let index = proxy_index.then_some(&index::TABLES);
+    for tables in [&runtime::TABLES, &own::TABLES].into_iter().chain(index) {
+        if has_table(conn, tables.migrations)? {
+            current(conn, path, tables)?;
+        }
+    }
+    Ok(())
+}
+
 /// Brings a file to this build's versions, in one transaction.
 pub(super) fn migrate(
     conn: &mut Connection,
@@ -151,11 +164,7 @@ pub(super) fn migrate_own(conn: &mut Connection, path: &Path, now: UnixNanos) ->
 
 fn apply(conn: &Connection, path: &Path, tables: &Tables, upto: i64, now: UnixNanos) -> Result<(), Error> {
     conn.execute_batch(tables.base)?;
-    let current: i64 = conn.query_row(tables.current, [], |row| row.get(0))?;
-    let known = i64::try_from(tables.steps.len()).unwrap_or(i64::MAX);
-    if current > known {
-        return Err(Error::Newer { path: path.to_owned(), tables: tables.what, found: current, known });
-    }
+    let current = current(conn, path, tables)?;
     for (version, step) in
         (1..).zip(tables.steps).filter(|(version, _)| (current + 1..=upto).contains(version))
     {
@@ -164,6 +173,16 @@ fn apply(conn: &Connection, path: &Path, tables: &Tables, upto: i64, now: UnixNa
         (tables.after)(conn, version, now)?;
     }
     Ok(())
+}
+
+/// The newest version that was applied, if this build knows it.
+fn current(conn: &Connection, path: &Path, tables: &Tables) -> Result<i64, Error> {
+    let found: i64 = conn.query_row(tables.current, [], |row| row.get(0))?;
+    let known = i64::try_from(tables.steps.len()).unwrap_or(i64::MAX);
+    if found > known {
+        return Err(Error::Newer { path: path.to_owned(), tables: tables.what, found, known });
+    }
+    Ok(found)
 }
 
 /// Whether a table of this name is there.

@@ -8,6 +8,7 @@ use super::{Tables, nothing_more};
 
 pub(super) const TABLES: Tables = Tables {
     what: "holdpoint tables",
+    migrations: "holdpoint_migrations",
     base: "CREATE TABLE IF NOT EXISTS holdpoint_migrations (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)",
     current: "SELECT COALESCE(MAX(version), 0) FROM holdpoint_migrations",
     note: "INSERT INTO holdpoint_migrations (version, applied_at) VALUES (?, ?)",

@@ -23,6 +23,7 @@ const BEFORE_LEASES: &str = "agentrt:pre-lease-version";
 
 pub(super) const TABLES: Tables = Tables {
     what: "tables of runs",
+    migrations: "schema_migrations",
     base: "CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)",
     current: "SELECT COALESCE(MAX(version), 0) FROM schema_migrations",
     note: "INSERT INTO schema_migrations (version, applied_at) VALUES (?, ?)",

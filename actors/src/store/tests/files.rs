@@ -227,7 +227,8 @@ fn a_kept_statement_is_planned_once_whatever_is_bound() {
     use crate::store::open;
 
     let folder = tempfile::tempdir().unwrap();
-    let (writer, path) = open::writer(&folder.path().join("runs.db"), &Options::default()).unwrap();
+    let path = folder.path().join("runs.db");
+    let (writer, _) = open::writer(&path, &Options::default()).unwrap();
     let others = [
         open::existing_writer(&path).unwrap(),
         open::existing_reader(&path).unwrap(),

@@ -4,11 +4,12 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::time::Duration;
 
 use holdpoint_core::transition::Durability;
+use ractor::Actor;
 use rusqlite::Connection;
 
 use super::support::*;
 use crate::store::faults::{Act, Faults, Point};
-use crate::store::{Arguments, Lane, NotApplied, OpenError, OperatorStore, Options};
+use crate::store::{Arguments, Lane, NotApplied, OpenError, OperatorStore, Options, StoreWriter};
 
 async fn with(busy_ms: u64, faults: &Faults) -> Bench {
     let options = Options { busy: Duration::from_millis(busy_ms), faults: faults.clone(), ..plain() };
@@ -108,6 +109,19 @@ async fn nothing_begins_in_a_database_that_was_moved_deleted_or_replaced() {
     bench.outcome(call.take(Durability::Synced)).await;
     std::fs::rename(&aside, &bench.path).unwrap();
     bench.intent(begun("r2", Durability::Synced)).await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_replaced_before_its_writer_starts_ends_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.db");
+    let opened = Arguments::open(&path, plain()).unwrap();
+    std::fs::rename(&path, path.with_extension("aside")).unwrap();
+    std::fs::write(&path, "").unwrap();
+    let started = Actor::spawn(None, StoreWriter, opened).await;
+    let refused = started.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("moved, deleted or replaced"), "{refused}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"");
 }
 
 #[tokio::test]
