@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use holdpoint_actors::clock::monotonic;
 use serde_json::{Value, json};
 
 use super::error::{Error, ensure};
@@ -111,7 +112,9 @@ impl Story<'_> {
     async fn a_response_is_lost(&mut self, host: &mut Host) -> Result<(), Error> {
         self.teller.scene(4, "A host loses the response and tries again").await?;
         let payment = json!({"to": "bob", "amount": 7, "mode": "block"});
-        self.teller.line("", "First straight to the server, without a gate:").await?;
+        self.teller
+            .line("", "First straight to the server, no gate (\"block\": it pays and keeps its answer back):")
+            .await?;
         let mut straight = self.world.host_of_server("straight").await?;
         self.lose_the_response(&mut straight, "straight", "pay", &payment).await?;
         self.world.ledger("straight").release()?;
@@ -262,7 +265,7 @@ impl Story<'_> {
         Ok(self.teller.line("host", &format!("{tool} {arguments}")).await?)
     }
 
-    /// Repeats a call silently while it is in progress, and tells the answer that ends this.
+    /// Repeats a call while it is in progress, and tells the answer that ends this, and how long it all took.
     async fn call_while_in_progress(
         &mut self,
         host: &mut Host,
@@ -270,12 +273,15 @@ impl Story<'_> {
         arguments: &Value,
         words: &str,
     ) -> Result<Answer, Error> {
-        let answer = until("an end of what is in progress", async || {
+        // Said before, or whoever reads along would wonder what is waited for.
+        self.teller.line("host", "the same call, until it is no longer in progress").await?;
+        let began = monotonic();
+        let mut answer = until("an end of what is in progress", async || {
             let answer = host.call(tool, arguments).await?;
             Ok((!answer.is("IN_PROGRESS")).then_some(answer))
         })
         .await?;
-        self.teller.line("host", "the same call, until it is no longer in progress").await?;
+        answer.took = began.elapsed();
         self.teller.answer(&answer, words).await?;
         Ok(answer)
     }
