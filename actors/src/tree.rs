@@ -222,6 +222,7 @@ impl Tree {
 
     /// Works everything off and stops; resolves when the tree has ended and its writer has let go of the database.
     pub async fn stop(&self) {
+        self.store.keep_no_reader();
         if self.supervisor.cast(supervisor::Msg::Stop).is_ok() && self.supervisor.wait(None).await.is_err() {
             tracing::debug!("the supervisor was gone before it was waited for");
         }

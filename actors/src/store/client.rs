@@ -157,6 +157,12 @@ impl StoreClient {
         self.reader.read(read).await
     }
 
+    /// Keeps no connection for reading any more, so that who closes the database last is its writer, which folds the log
+    /// into it.
+    pub(crate) fn keep_no_reader(&self) {
+        self.reader.keep_none();
+    }
+
     /// Waits, once no writer will be started any more, until the last one's thread has let go of the file. Says whether
     /// it has in ten seconds.
     pub(crate) async fn let_go(&self) -> bool {

@@ -104,7 +104,8 @@ pub struct ReaderPool(Arc<Pool>);
 #[derive(Debug)]
 struct Pool {
     path: PathBuf,
-    idle: Mutex<Vec<Connection>>,
+    /// Those that wait for the next read; none from the moment in which none is kept any more.
+    idle: Mutex<Option<Vec<Connection>>>,
     turns: Arc<Semaphore>,
 }
 
@@ -112,7 +113,12 @@ impl ReaderPool {
     /// A pool for the database at `path`. Nothing is opened before the first read.
     pub fn new(path: impl Into<PathBuf>) -> ReaderPool {
         let turns = Arc::new(Semaphore::new(READS_MAX));
-        ReaderPool(Arc::new(Pool { path: path.into(), idle: Mutex::default(), turns }))
+        ReaderPool(Arc::new(Pool { path: path.into(), idle: Mutex::new(Some(Vec::new())), turns }))
+    }
+
+    /// Closes the connections that wait, and from here on each after its read.
+    pub(super) fn keep_none(&self) {
+        drop(lock(&self.0.idle).take());
     }
 
     /// Reads on a blocking thread: at most five seconds of waiting and twenty of reading.
@@ -123,7 +129,7 @@ impl ReaderPool {
     {
         let turn = tokio::time::timeout(TURN, Arc::clone(&self.0.turns).acquire_owned());
         let turn = turn.await.map_err(|_elapsed| ReadError::Busy)?.map_err(|_closed| ReadError::Busy)?;
-        let conn = lock(&self.0.idle).pop();
+        let conn = lock(&self.0.idle).as_mut().and_then(Vec::pop);
         let pool = Arc::clone(&self.0);
         let (handle_send, handle) = tokio::sync::oneshot::channel();
         let mut reading = tokio::task::spawn_blocking(move || {
@@ -136,8 +142,10 @@ impl ReaderPool {
             drop(handle_send.send(conn.get_interrupt_handle()));
             let result = snapshot(&mut conn, read);
             // After an error of SQLite's the connection is closed, not kept.
-            if !matches!(result, Err(ReadError::Sql(_))) {
-                lock(&pool.idle).push(conn);
+            if !matches!(result, Err(ReadError::Sql(_)))
+                && let Some(idle) = lock(&pool.idle).as_mut()
+            {
+                idle.push(conn);
             }
             result
         });

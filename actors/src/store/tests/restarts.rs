@@ -179,6 +179,19 @@ async fn a_stopped_store_lets_go_of_its_file_and_the_next_one_finds_every_row() 
 }
 
 #[tokio::test]
+async fn a_tree_that_was_stopped_leaves_the_database_in_one_file_and_can_still_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("runs.db");
+    let spec = TreeSpec { database: database.clone(), store: plain(), policy: Arc::new(DefaultPolicy) };
+    let Running { tree, .. } = Tree::start(spec).await.unwrap();
+    tree.store.apply(Lane::Intent, begun("r1", Durability::Written)).await.unwrap();
+    assert_eq!(tree.store.read(|reader| reader.head()).await.unwrap().seq, 2);
+    tree.stop().await;
+    assert!(!beside(&database, "-wal").exists(), "who closes the file last takes its log along");
+    assert_eq!(tree.store.read(|reader| reader.head()).await.unwrap().seq, 2);
+}
+
+#[tokio::test]
 async fn a_writer_that_is_starting_as_its_tree_is_stopped_has_let_go_of_the_file_when_that_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("runs.db");
