@@ -114,6 +114,25 @@ async fn a_killed_actor_s_thread_is_gone_before_the_next_one_opens_the_file() {
 }
 
 #[tokio::test]
+async fn a_writer_is_not_started_again_where_its_file_was_deleted_or_another_is_in_its_place() {
+    for copied in [false, true] {
+        let bench = Bench::start().await;
+        bench.intent(begun("r1", Durability::Synced)).await;
+        let aside = bench.path.with_extension("aside");
+        std::fs::rename(&bench.path, &aside).unwrap();
+        if copied {
+            std::fs::copy(&aside, &bench.path).unwrap();
+        }
+        let before = std::fs::read(&bench.path).ok();
+        bench.address.find(Duration::from_secs(5)).await.unwrap().kill();
+        // No restart can help: the tree ends, and its process with it.
+        bench.supervisor.wait(None).await.unwrap();
+        assert!(bench.client.let_go().await);
+        assert!(std::fs::read(&bench.path).ok() == before, "nothing is made in its place, nor written there");
+    }
+}
+
+#[tokio::test]
 async fn after_the_disk_failed_the_log_is_emptied_before_anything_is_served() {
     let (bench, faults) = with_faults().await;
     bench.intent(begun("r1", Durability::Synced)).await;
