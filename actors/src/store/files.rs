@@ -131,8 +131,17 @@ fn named(path: &Path) -> Result<PathBuf, Error> {
     if meta.file_type().is_symlink() {
         return Err(Error::Symlink { path: path.to_owned() });
     }
-    // The directories above may be links; SQLite names the files beside the database by the real path.
-    fs::canonicalize(path).map_err(|e| io_error(path, e))
+    // The directories above may be links; SQLite names the files beside the database by the real path. The name itself
+    // is not resolved, so that a link which takes its place from here on leads nowhere.
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        Some(_) | None => Path::new("."),
+    };
+    let real = match path.file_name() {
+        Some(name) => fs::canonicalize(folder).map(|folder| folder.join(name)),
+        None => fs::canonicalize(path),
+    };
+    real.map_err(|e| io_error(path, e))
 }
 
 /// The name of a file beside the database.
