@@ -121,6 +121,13 @@ impl Connected {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(super) fn serves_many(&self) -> bool {
+        let kib: i64 = self.conn.query_row("PRAGMA cache_size", [], |row| row.get(0)).expect("a setting");
+        assert_eq!(-kib, if self.serves_many { PAGES_KIB_OF_MANY } else { PAGES_KIB });
+        self.serves_many
+    }
+
     /// Takes the memory to serve many at a time, or gives it back.
     pub(super) fn serve_many(&mut self, many: bool) -> rusqlite::Result<()> {
         if self.serves_many != many {

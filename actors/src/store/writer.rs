@@ -466,3 +466,6 @@ fn unless_it_ends_the_writer<T>(done: rusqlite::Result<T>, what: &str) -> rusqli
 fn is_io(done: &rusqlite::Result<Done>) -> bool {
     done.as_ref().is_err_and(|error| Fault::of(error) == Fault::Io)
 }
+
+#[cfg(test)]
+mod tests;

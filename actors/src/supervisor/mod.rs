@@ -379,6 +379,7 @@ impl State {
         });
         self.adding.push(task.abort_handle());
     }
+
     /// Follows a start that is over. The child may have ended before its start was noted; its end was then not known for
     /// its.
     fn go_on(&mut self, me: &ActorRef<Msg>) -> Result<(), ActorProcessingErr> {

@@ -1,6 +1,5 @@
 //! Group commit: what shares a commit, what is synced, and how one bad member leaves the rest alone.
 
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use tokio::task::JoinSet;
 
 use super::support::*;
 use crate::store::faults::{Act, Faults, Point};
-use crate::store::files::beside;
 use crate::store::{Applied, ApplyError, LOG_BYTES, Lane, NotApplied, Options};
 
 /// Sends them all while the writer is held back, then lets it go on; gives what became of each, in their order.
@@ -45,21 +43,6 @@ async fn everything_that_waits_shares_one_commit() {
     let counts = bench.counts().await;
     assert_eq!((counts.applied, counts.synced_commits, counts.written_commits), (100, 1, 0));
     assert_eq!(counts.synced_seq, 200);
-}
-
-#[tokio::test]
-async fn a_long_log_is_copied_when_nobody_waits_and_begins_anew() {
-    let bench = Bench::start_with(Options { log_bytes: LOG_BYTES, ..plain() }).await;
-    let log = || fs::metadata(beside(&bench.path, "-wal")).unwrap().len();
-    let before = log();
-    let mut runs = 0;
-    while bench.counts().await.checkpoints == 0 {
-        bench.intent(begun(&format!("r{runs}"), Durability::Written)).await;
-        runs += 1;
-        assert!(runs < 1_000, "{runs} commits are more than a log that is copied in time has room for");
-    }
-    bench.intent(begun("last", Durability::Written)).await;
-    assert!(log() < 2 * before, "{} bytes, and it had {before}", log());
 }
 
 #[tokio::test]

@@ -9,5 +9,5 @@ mod restarts;
 mod schema;
 mod signatures;
 mod stored_forms;
-mod support;
+pub(super) mod support;
 mod trouble;

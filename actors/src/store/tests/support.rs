@@ -38,7 +38,7 @@ pub(super) fn at(seconds: u64) -> UnixNanos {
 }
 
 /// How a test opens its database: as a program does, but without writing a log of its full length first.
-pub(super) fn plain() -> Options {
+pub(in crate::store) fn plain() -> Options {
     Options { log_bytes: 0, ..Options::default() }
 }
 
@@ -174,7 +174,7 @@ pub(super) fn ledger(run: &str, owner: &str) -> Ledger {
 }
 
 /// A run that begins, as one transition.
-pub(super) fn begun(run: &str, durability: Durability) -> Transition {
+pub(in crate::store) fn begun(run: &str, durability: Durability) -> Transition {
     ledger(run, "me").take(durability)
 }
 
