@@ -16,7 +16,6 @@ pub mod connection;
 pub mod executor;
 pub mod faults;
 pub mod lease;
-mod memory;
 pub mod model;
 pub mod policy;
 pub mod recheck;

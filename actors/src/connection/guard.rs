@@ -1,6 +1,6 @@
 //! What runs between the fork and the exec of a server: how its processes are held together, and who holds them.
 //!
-//! All `unsafe` of starting processes. Never allocates, locks or unwinds after the fork; everything that it needs is decided
+//! The one file with `unsafe`. Never allocates, locks or unwinds after the fork; everything that it needs is decided
 //! before, in a [`Plan`]. `process` starts servers with it, `contain` rehearses with it; nobody else knows it.
 //!
 //! The child that the proxy forks does not become the server, unless it is held by nothing but its process group. It
@@ -25,7 +25,7 @@
 //! A namespace comes with a `/proc` of its own, in a mount namespace: with the outer one a server would find strangers
 //! under its own process ids. Nothing else is mounted, and what the machine mounts and unmounts arrives inside.
 //!
-//! Longer than the others: what is `unsafe` in it is read as a whole.
+//! Longer than the others: the one file that may be `unsafe` holds all that is, read as a whole.
 
 #![expect(unsafe_code, reason = "forking, the hook between fork and exec, and signal sets are unsafe to use")]
 

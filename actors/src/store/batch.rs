@@ -22,13 +22,6 @@ use super::job::{ApplyError, Job, NotApplied};
 use super::log;
 use crate::clock::{self, Clock};
 use crate::faults::process::{self, Broken};
-use crate::memory;
-
-/// Memory for the file's pages, in KiB: enough for a call at a time.
-const PAGES_KIB: i64 = 2_000;
-/// And while many are served at a time. A batch changes hundreds of pages, and reads every other one back for which they
-/// left no room.
-const PAGES_KIB_OF_MANY: i64 = 65_536;
 
 /// What a deliberately broken build says of a lease that was not written.
 const LEASE_TOLD: Duration = Duration::from_secs(3);
@@ -41,8 +34,6 @@ pub(super) struct Connected {
     /// What `PRAGMA synchronous` says now.
     class: Durability,
     faults: Faults,
-    /// Whether it has the memory to serve many.
-    serves_many: bool,
     /// Whether a batch is left uncommitted, which only a deliberately broken build does.
     withholds: bool,
 }
@@ -73,14 +64,7 @@ impl Done {
 impl Connected {
     /// Takes a connection that commits with a sync.
     pub(super) fn new(conn: Connection, faults: Faults) -> Connected {
-        Connected {
-            conn,
-            applier: Applier::default(),
-            class: Durability::Synced,
-            faults,
-            serves_many: false,
-            withholds: false,
-        }
+        Connected { conn, applier: Applier::default(), class: Durability::Synced, faults, withholds: false }
     }
 
     /// Runs a batch. After an error nothing of it is committed, unless the error ends the writer.
@@ -118,26 +102,6 @@ impl Connected {
             self.conn.execute_batch("PRAGMA synchronous = NORMAL")?;
         }
         process::reach("checkpoint.after");
-        Ok(())
-    }
-
-    #[cfg(test)]
-    pub(super) fn serves_many(&self) -> bool {
-        let kib: i64 = self.conn.query_row("PRAGMA cache_size", [], |row| row.get(0)).expect("a setting");
-        assert_eq!(-kib, if self.serves_many { PAGES_KIB_OF_MANY } else { PAGES_KIB });
-        self.serves_many
-    }
-
-    /// Takes the memory to serve many at a time, or gives it back.
-    pub(super) fn serve_many(&mut self, many: bool) -> rusqlite::Result<()> {
-        if self.serves_many != many {
-            let kib = if many { PAGES_KIB_OF_MANY } else { PAGES_KIB };
-            self.conn.pragma_update(None, "cache_size", -kib)?;
-            self.serves_many = many;
-            if !many {
-                memory::give_back();
-            }
-        }
         Ok(())
     }
 

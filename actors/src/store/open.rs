@@ -26,8 +26,6 @@ const SQLITE_OLDEST: i32 = 3_051_003;
 const WAL_PAUSE: Duration = Duration::from_millis(5);
 /// Distinct statements that a connection keeps prepared; the store has about seventy.
 const STATEMENTS: usize = 96;
-/// Pages that one transaction may change before some are put into the log to make room in memory: 64 MiB.
-const SPILL: i64 = 16_384;
 
 /// Why a database was not opened. Each says in one sentence what to do.
 #[derive(Debug, thiserror::Error)]
@@ -235,8 +233,6 @@ fn set_writer(conn: &Connection) -> rusqlite::Result<()> {
     let synchronous = if process::is(Broken::SyncOff) { "NORMAL" } else { "FULL" };
     conn.pragma_update(None, "synchronous", synchronous)?;
     set_log(conn)?;
-    // Pages of a transaction that are put into the log before its commit are often written again.
-    conn.pragma_update(None, "cache_spill", SPILL)?;
     if cfg!(target_os = "macos") {
         // There a plain sync leaves the bytes in the drive's cache.
         conn.pragma_update(None, "fullfsync", true)?;

@@ -37,7 +37,7 @@ const IDLE: Duration = Duration::from_secs(1);
 const UNBROKEN_MAX: Duration = Duration::from_millis(100);
 /// The pause: two tries of another's busy handler.
 const PAUSE: Duration = Duration::from_millis(2);
-/// From so many on, answers are given by a task, and there is memory for the pages that they change.
+/// From so many on, answers are given by a task.
 const MANY: usize = 8;
 /// Between two tries of outcomes that found the disk full.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -254,9 +254,6 @@ impl Writer {
 
     fn run(&mut self, jobs: Vec<Job>) -> rusqlite::Result<()> {
         let clock = Arc::clone(&self.options.clock);
-        if jobs.len() >= MANY {
-            unless_it_ends_the_writer(self.db.serve_many(true), "there is no memory to serve many")?;
-        }
         if process::is(Broken::AnswerBeforeCommit) {
             return self.answer_too_early(jobs);
         }
@@ -420,7 +417,6 @@ impl Writer {
         if due(self.busy_at, IDLE) {
             self.busy_at = None;
             self.copy_log()?;
-            unless_it_ends_the_writer(self.db.serve_many(false), "memory was not given back")?;
         }
         Ok(())
     }

@@ -88,17 +88,3 @@ async fn whoever_waits_is_served_before_a_long_log_is_copied_until_it_is_very_lo
     bench.serve(1).await;
     assert!(bench.pages() < 100, "{} pages", bench.pages());
 }
-
-#[tokio::test]
-async fn the_memory_to_serve_many_is_taken_with_them_and_given_back_when_nobody_comes() {
-    let mut bench = Bench::new();
-    bench.serve(MANY - 1).await;
-    assert!(!bench.writer.db.serves_many());
-    bench.serve(MANY).await;
-    assert!(bench.writer.db.serves_many());
-    bench.writer.run_timers().unwrap();
-    assert!(bench.writer.db.serves_many(), "somebody may come at once");
-    bench.writer.busy_at = bench.writer.busy_at.map(|at| at.checked_sub(IDLE).unwrap());
-    bench.writer.run_timers().unwrap();
-    assert!(!bench.writer.db.serves_many());
-}
