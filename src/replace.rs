@@ -14,8 +14,12 @@ const MODE: u32 = 0o600;
 /// Puts a file of mode 0600 in place, whole or not at all. What was there before stays when anything fails.
 ///
 /// # Errors
-/// When the folder or the file can't be written.
+/// When the folder or the file can't be written, or when something else than a file or a link is there.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // A device or a pipe that is named by mistake belongs to others, too.
+    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file() && !found.is_symlink()) {
+        return Err(io::Error::other("what is there is no file; name another"));
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let temporary = beside(path);
     let written = fill(&temporary, text).and_then(|()| fs::rename(&temporary, path));
@@ -50,7 +54,7 @@ fn fill(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 
     use super::*;
 
@@ -76,6 +80,16 @@ mod tests {
         replace(&path, "{}\n").unwrap();
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
         assert_eq!(fs::read_to_string(&path).unwrap(), "{}\n");
+    }
+
+    #[test]
+    fn what_is_no_file_is_never_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shop.json");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(replace(&path, "{}\n").is_err());
+        assert!(fs::symlink_metadata(&path).unwrap().file_type().is_socket());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]

@@ -82,7 +82,9 @@ pub enum NotApplied {
     #[error("begin anything new: less than 16 MiB is free beside the database; free some space")]
     LowSpace,
     /// The path leads to another file than the one that is open, or to none.
-    #[error("begin anything new: the database was moved, deleted or replaced; put it back, or start again")]
+    #[error(
+        "begin anything new: the database, or its -wal or -shm file, was moved, deleted or replaced; put it back, or start again"
+    )]
     Moved,
     /// Another process kept the file locked.
     #[error("write to the database: another process keeps it locked")]

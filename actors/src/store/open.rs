@@ -124,6 +124,7 @@ fn open(place: &Place, options: &Options) -> Result<Connection, OpenError> {
         return Err(files::Error::Exchanged { path: path.to_owned() }.into());
     }
     schema::refuse_foreign_code(&conn, path)
+        .and_then(|()| schema::refuse_others(&conn, path, !options.own))
         .and_then(|()| schema::refuse_newer(&conn, path, options.proxy_index))
         .map_err(|e| OpenError::schema(path, e))?;
     files::tighten(path, options.own)?;

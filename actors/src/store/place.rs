@@ -1,6 +1,7 @@
 //! Whether the database's path still leads to the file that is open.
 //!
 //! SQLite goes on writing to a file that was deleted, moved or replaced, and nobody who opens the path sees any of it.
+//! The same goes for the files beside it, of which the log holds the newest commits.
 //! So the writer looks before it begins anything new, and a writer that follows another opens the same file or none.
 
 use std::io;

@@ -25,7 +25,7 @@ use super::observe::Counts;
 use super::place::Place;
 use super::queue::{Barrier, Item, Passed, Queue, Taken};
 use super::room::Room;
-use super::{Options, StartError, log, open};
+use super::{Options, StartError, files, log, open};
 use crate::clock;
 use crate::faults::process::{self, Broken};
 
@@ -115,6 +115,8 @@ struct Writer {
     options: Options,
     room: Room,
     place: Place,
+    /// The files beside it that are open with it. They hold the newest commits.
+    beside: Vec<Place>,
     /// When the oldest commit that is not synced was made.
     unsynced_since: Option<Instant>,
     /// When the last item was served, if the log has grown since it was last copied.
@@ -155,6 +157,8 @@ impl Writer {
             generation.disk_failed(false);
         }
         db.lengthen_log(&path, options.log_bytes);
+        let beside = ["-wal", "-shm"].iter().flat_map(|suffix| Place::of(&files::beside(&path, suffix)));
+        let beside = beside.collect();
         let now = clock::monotonic();
         Ok(Writer {
             db,
@@ -162,6 +166,7 @@ impl Writer {
             counts,
             room: Room::beside(path, options.free_min),
             place,
+            beside,
             options,
             unsynced_since: None,
             busy_at: Some(now),
@@ -216,7 +221,7 @@ impl Writer {
         let is_intent = |item: &Item| matches!(item, Item::Apply(job) if job.lane() == Lane::Intent);
         let begins = items.iter().any(is_intent);
         let trouble =
-            trouble.or_else(|| (begins && !self.place.is_still_there()).then_some(NotApplied::Moved));
+            trouble.or_else(|| (begins && !self.is_where_it_is_looked_for()).then_some(NotApplied::Moved));
         let (mut jobs, mut barriers) = (Vec::with_capacity(items.len()), Vec::new());
         for item in items.drain(..) {
             match item {
@@ -232,6 +237,10 @@ impl Writer {
             self.run(jobs)?;
         }
         barriers.into_iter().try_for_each(|barrier| self.pass(barrier))
+    }
+
+    fn is_where_it_is_looked_for(&self) -> bool {
+        self.place.is_still_there() && self.beside.iter().all(Place::is_still_there)
     }
 
     /// Marks a job as begun, or answers it.

@@ -22,7 +22,7 @@ use crate::text::{Answer, Ui, line};
 ///
 /// A server's manifest is what its tools are compared with at every start: a tool that was not pinned, or whose
 /// description or schema is another one by then, is not offered. When a manifest exists, what would change is shown
-/// and nothing is replaced without `y` at the prompt or --yes.
+/// and nothing is replaced without `y` at the prompt or --yes. What is there and is no manifest is never replaced.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The configuration of the proxy
@@ -64,14 +64,21 @@ enum Plan {
 }
 
 impl Asked {
-    fn plan(&self) -> Plan {
+    /// What to do, unless there is something in the manifest's place that somebody else may need.
+    fn plan(&self) -> Result<Plan, CommandError> {
         match &self.old {
-            Old::Missing => Plan::Write,
-            Old::Unreadable(_) => Plan::Replace(Vec::new()),
+            Old::Missing => Ok(Plan::Write),
+            Old::Unreadable(why) => {
+                let path = line(&self.path.to_string_lossy(), 1_000);
+                let why = line(why, 1_000);
+                let message = format!("what is at {path} is no manifest, and is not replaced: {why}");
+                let hint = "move it away if nobody needs it, or name another file as the server's manifest";
+                Err(CommandError::new(Code::PinWrite, message).hint(hint))
+            }
             Old::Read(old) => {
                 let changes = diff(old, &self.new);
                 let same = changes.is_empty() && old.server == self.new.server;
-                if same { Plan::Keep } else { Plan::Replace(changes) }
+                Ok(if same { Plan::Keep } else { Plan::Replace(changes) })
             }
         }
     }
@@ -83,11 +90,7 @@ impl Asked {
             (Plan::Replace(changes), Old::Read(old)) => {
                 show::changes(out, old, &self.new, &self.path, changes)?;
             }
-            (Plan::Replace(_), Old::Unreadable(why)) => {
-                show::manifest(out, &self.new, &self.path)?;
-                writeln!(out, "what is there now is no manifest: {}", line(why, 1_000))?;
-            }
-            (Plan::Replace(_), Old::Missing) => {}
+            (Plan::Replace(_), Old::Missing | Old::Unreadable(_)) => {}
         }
         Ok(())
     }
@@ -95,7 +98,7 @@ impl Asked {
 
 /// Shows all, asks where something would be replaced, and writes.
 fn settle(asked: &[Asked], yes: bool, ui: &mut Ui) -> Result<(), CommandError> {
-    let plans: Vec<Plan> = asked.iter().map(Asked::plan).collect();
+    let plans = asked.iter().map(Asked::plan).collect::<Result<Vec<Plan>, _>>()?;
     let replaces = plans.iter().any(|plan| matches!(plan, Plan::Replace(_)));
     if replaces && !yes && !ui.can_ask() {
         for (server, plan) in asked.iter().zip(&plans) {
@@ -232,6 +235,20 @@ mod tests {
         assert_eq!(result, Err(Code::UsageConfirm));
         assert!(!first.exists() && std::fs::read_to_string(&second).unwrap() == OLD);
         assert!(out.contains("+ Pays!"), "it was shown all the same: {out}");
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_never_replaced_and_nothing_else_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("a.json"), dir.path().join("b.json"));
+        std::fs::write(&second, "SQLite format 3\0 and all that happened").unwrap();
+        let kept = std::fs::read(&second).unwrap();
+        let servers = [asked(&first, None, NEW), Asked { old: old(&second), ..asked(&second, None, NEW) }];
+        for (yes, typed) in [(true, None), (false, Some("y\ny\n"))] {
+            let (result, out) = settled(&servers, yes, typed);
+            assert_eq!(result, Err(Code::PinWrite), "{out}");
+            assert!(!first.exists() && std::fs::read(&second).unwrap() == kept);
+        }
     }
 
     #[test]

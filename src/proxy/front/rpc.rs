@@ -70,6 +70,11 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
+/// Reads an object. An array's elements, which serde would take for the members in their order, are none.
+fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
+    if text.trim_start().starts_with('{') { serde_json::from_str(text).ok() } else { None }
+}
+
 /// Reads a member that is there also when it is `null`.
 fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(
     deserializer: D,
@@ -101,9 +106,9 @@ fn cut(whole: &[u8], text: &str, part: &RawValue) -> Vec<u8> {
 pub(super) fn read(line: &[u8]) -> Message {
     let refused = |id, code, why| Message::Refused { id, code, why };
     let text = readable(line);
-    let envelope: Envelope<'_> = match serde_json::from_str(&text) {
-        Ok(envelope) => envelope,
-        Err(_) if serde_json::from_str::<&RawValue>(&text).is_ok() => {
+    let envelope: Envelope<'_> = match object(&text) {
+        Some(envelope) => envelope,
+        None if serde_json::from_str::<&RawValue>(&text).is_ok() => {
             let why = if text.trim_start().starts_with('[') {
                 "batches are not supported: send one message a line"
             } else {
@@ -111,7 +116,7 @@ pub(super) fn read(line: &[u8]) -> Message {
             };
             return refused(only_id(&text), INVALID_REQUEST, why);
         }
-        Err(_) => return refused(None, PARSE_ERROR, "not one JSON value"),
+        None => return refused(None, PARSE_ERROR, "not one JSON value"),
     };
     let id = match envelope.id.map(|id| id.get()) {
         None => None,
@@ -144,7 +149,7 @@ fn only_id(text: &str) -> Option<String> {
         #[serde(borrow)]
         id: &'a RawValue,
     }
-    let id = serde_json::from_str::<OnlyId<'_>>(text).ok()?.id.get();
+    let id = object::<OnlyId<'_>>(text)?.id.get();
     is_id(id).then(|| id.to_owned())
 }
 
@@ -196,8 +201,8 @@ pub(super) fn call_params(params: &[u8]) -> Option<CallParams> {
         progress_token: Option<&'a RawValue>,
     }
     let text = readable(params);
-    let read: Text<'_> = serde_json::from_str(&text).ok()?;
-    let meta = read._meta.and_then(|meta| serde_json::from_str::<Meta<'_>>(meta.get()).ok());
+    let read: Text<'_> = object(&text)?;
+    let meta = read._meta.and_then(|meta| object::<Meta<'_>>(meta.get()));
     let token =
         meta.and_then(|meta| meta.progress_token).map(|token| token.get()).filter(|token| is_id(token));
     Some(CallParams {
@@ -214,7 +219,7 @@ pub(super) fn cancelled_id(params: &[u8]) -> Option<String> {
         #[serde(borrow, rename = "requestId")]
         request_id: &'a RawValue,
     }
-    serde_json::from_slice::<Text<'_>>(params).ok().map(|text| text.request_id.get().to_owned())
+    object::<Text<'_>>(std::str::from_utf8(params).ok()?).map(|text| text.request_id.get().to_owned())
 }
 
 /// The protocol version that an `initialize` asks for.
@@ -224,7 +229,7 @@ pub(super) fn asked_version(params: &[u8]) -> Option<String> {
         #[serde(rename = "protocolVersion")]
         protocol_version: String,
     }
-    serde_json::from_slice::<Text>(params).ok().map(|text| text.protocol_version)
+    object::<Text>(std::str::from_utf8(params).ok()?).map(|text| text.protocol_version)
 }
 
 /// The line that answers `id` with `result`, which is JSON.
@@ -313,6 +318,16 @@ mod tests {
         );
         assert_eq!(refused(br#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#).0.as_deref(), Some("1"));
         assert_eq!(read(br#"{"jsonrpc":"2.0","id":1,"result":null}"#), Message::Answer);
+    }
+
+    #[test]
+    fn an_array_is_never_taken_for_an_object_whose_members_come_in_that_order() {
+        assert_eq!(refused(br#"["2.0",5,"tools/call",{"name":"t"}]"#), (None, INVALID_REQUEST));
+        assert_eq!(only_id("[5]"), None);
+        assert_eq!(call_params(br#"["t",{"a":1}]"#), None);
+        assert_eq!(call_params(br#"{"name":"t","_meta":[7]}"#).unwrap().progress_token, None);
+        assert_eq!(cancelled_id(b"[5]"), None);
+        assert_eq!(asked_version(br#"["2025-06-18"]"#), None);
     }
 
     #[test]

@@ -123,6 +123,32 @@ pub(super) fn require_current(conn: &Connection, path: &Path) -> Result<(), Erro
     }
 }
 
+/// How the names of our tables begin in a file that has no runs yet: a first opener may have been cut off.
+const BEGINNINGS: [&str; 3] = ["schema_migrations", "proxy_", "holdpoint_"];
+
+/// Refuses a file that is another program's. Writes nothing.
+///
+/// Runs and a version of their tables come together. Where there are neither, nothing of anybody else's may be there,
+/// unless an embedder keeps tables of its own in the file, which is then `shared`.
+pub(super) fn refuse_others(conn: &Connection, path: &Path, shared: bool) -> Result<(), Error> {
+    // In one snapshot: another first opener may be migrating it.
+    let seen = conn.unchecked_transaction()?;
+    let has_runs = has_table(&seen, "runs")?;
+    let is_migrated = has_table(&seen, runtime::TABLES.migrations)?
+        && seen.query_row("SELECT EXISTS (SELECT 1 FROM schema_migrations)", [], |row| row.get(0))?;
+    if has_runs != is_migrated || !has_runs && !shared && has_tables_of_others(&seen)? {
+        return Err(Error::NotOurs { path: path.to_owned() });
+    }
+    Ok(())
+}
+
+fn has_tables_of_others(conn: &Connection) -> rusqlite::Result<bool> {
+    let mut named =
+        conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'")?;
+    let names = named.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    Ok(names.iter().any(|name| !BEGINNINGS.iter().any(|ours| name.starts_with(ours))))
+}
+
 /// Refuses a file that a newer build has migrated. Writes nothing.
 pub(super) fn refuse_newer(conn: &Connection, path: &Path, proxy_index: bool) -> Result<(), Error> {
     let index = proxy_index.then_some(&index::TABLES);

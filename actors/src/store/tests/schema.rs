@@ -350,6 +350,34 @@ fn a_database_of_something_else_is_not_taken_for_one_of_runs() {
 }
 
 #[test]
+fn a_file_of_another_program_is_refused_before_anything_of_it_is_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.db");
+    let refused = |sql: &str, own: bool| {
+        drop(std::fs::remove_file(&path));
+        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        tighten(&path);
+        let before = std::fs::read(&path).unwrap();
+        let opened = Arguments::open(&path, Options { own, ..plain() });
+        let refused = matches!(&opened, Err(OpenError::Schema(SchemaError::NotOurs { .. })));
+        assert_eq!(refused, std::fs::read(&path).unwrap() == before, "{sql}: {opened:?}");
+        refused
+    };
+    for theirs in [
+        "CREATE TABLE runs (id TEXT)",
+        "CREATE TABLE schema_migrations (version TEXT); INSERT INTO schema_migrations VALUES ('20260101')",
+        "CREATE TABLE schema_migrations (version INTEGER); INSERT INTO schema_migrations VALUES (6)",
+        "CREATE TABLE runs (id TEXT); CREATE TABLE schema_migrations (version INTEGER)",
+    ] {
+        assert!(refused(theirs, true) && refused(theirs, false), "{theirs}");
+    }
+    let bookmarks = "CREATE TABLE bookmarks (url TEXT)";
+    assert!(refused(bookmarks, true));
+    assert!(!refused(bookmarks, false), "an embedder may have tables of its own");
+    assert!(!refused("CREATE TABLE schema_migrations (version INTEGER, applied_at TEXT)", true), "cut off");
+}
+
+#[test]
 fn two_first_openers_at_once_both_find_the_file_migrated() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new.db");

@@ -9,6 +9,7 @@ use rusqlite::Connection;
 
 use super::support::*;
 use crate::store::faults::{Act, Faults, Point};
+use crate::store::files::beside;
 use crate::store::{Arguments, Lane, NotApplied, OpenError, OperatorStore, Options, StoreWriter};
 
 async fn with(busy_ms: u64, faults: &Faults) -> Bench {
@@ -109,6 +110,17 @@ async fn nothing_begins_in_a_database_that_was_moved_deleted_or_replaced() {
     bench.outcome(call.take(Durability::Synced)).await;
     std::fs::rename(&aside, &bench.path).unwrap();
     bench.intent(begun("r2", Durability::Synced)).await;
+}
+
+#[tokio::test]
+async fn nothing_begins_where_a_file_beside_the_database_was_deleted() {
+    for suffix in ["-wal", "-shm"] {
+        let bench = Bench::start_with(plain()).await;
+        bench.intent(begun("r1", Durability::Synced)).await;
+        std::fs::remove_file(beside(&bench.path, suffix)).unwrap();
+        let refused = bench.client.apply(Lane::Intent, begun("r2", Durability::Synced)).await.unwrap_err();
+        assert_eq!(refused, NotApplied::Moved.into(), "{suffix}: who opens the database does not see r1");
+    }
 }
 
 #[tokio::test]
