@@ -4,7 +4,7 @@ use clap::builder::NonEmptyStringValueParser;
 use std::io::Write;
 use std::path::Path;
 
-use holdpoint::view::{ApprovalView, Detail, LateOutcome, RunSummary, StepSummary};
+use holdpoint::view::{ApprovalView, Detail, LateOutcome, RunSummary, StepSummary, Waiting};
 use holdpoint_core::approval::Approval;
 use holdpoint_core::ids::RunId;
 use serde::Serialize;
@@ -62,11 +62,12 @@ pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), Comma
     // One snapshot, so that the parts fit together.
     let detail = records.detail_page(&id, limit, page.offset.into())?;
     if !ui.json() {
-        return print(&detail, page, database, ui.out());
+        return print(&detail, page, (&mut records, database), ui.out());
     }
+    let waiting = detail.waiting().map(|waiting| whole(&waiting.approval, &mut records)).transpose()?;
     Ok(ui.write_json(&Listing {
         steps_truncated: page.leaves_of(&detail.steps).is_some(),
-        waiting_approval: detail.waiting().map(|waiting| ApprovalView::of(&waiting.approval)),
+        waiting_approval: waiting.as_ref().map(ApprovalView::of),
         attempt_came_to: detail.waiting().and_then(|waiting| waiting.attempt_came_to.clone()),
         run: detail.run,
         steps: detail.steps.rows,
@@ -78,10 +79,23 @@ pub(super) fn run(args: &Args, database: &Path, ui: &mut Ui) -> Result<(), Comma
     })?)
 }
 
-fn print(detail: &Detail, page: Page, database: &Path, out: &mut dyn Write) -> Result<(), CommandError> {
+/// An approval of a page, read whole. A page cuts a long request, and whoever made it long would choose what a person
+/// reads before they decide.
+fn whole(approval: &Approval, records: &mut Records) -> Result<Approval, CommandError> {
+    Ok(records.approval(&approval.run_id, &approval.id)?)
+}
+
+fn print(
+    detail: &Detail,
+    page: Page,
+    (records, database): (&mut Records, &Path),
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
     header(&detail.run, out)?;
     for waits in &detail.pending.rows {
-        waiting::write(out, waits, database)?;
+        // One at a time, so that many long ones don't fill the memory.
+        let waits = Waiting { approval: whole(&waits.approval, records)?, ..waits.clone() };
+        waiting::write(out, &waits, database)?;
     }
     if let Some(granted) = &detail.granted {
         grant(granted, out)?;

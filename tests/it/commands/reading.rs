@@ -172,6 +172,24 @@ fn a_run_is_shown_with_what_it_waits_for_and_its_steps() {
 }
 
 #[test]
+fn a_request_that_is_padded_hides_nothing_of_what_waits() {
+    let padded = json!({"to": "mallory", "amount": 1_000_000, "aaa": "x".repeat(70_000)});
+    let record = Record::waiting(padded);
+    let (shown, asked) = (record.run("show r1").out, record.run("approve r1").out);
+    let block = |text: &str| {
+        let begin = text.find("APPROVAL WAITING").unwrap();
+        text[begin..].split_once("----- end of").unwrap().0.to_owned()
+    };
+    assert_eq!(block(&shown), block(&asked), "what is shown is what is asked");
+    for text in ["aaa (70002 bytes)", "\"mallory\"", "amount (7 bytes)", "--approval "] {
+        assert!(shown.contains(text), "{text:?} in {shown}");
+    }
+    let args = &record.json("show r1")["waiting_approval"]["request"]["args"];
+    assert_eq!((&args["to"], &args["amount"]), (&json!("mallory"), &json!(1_000_000)));
+    assert!(args["aaa"].as_str().unwrap().contains("bytes left out"), "{args}");
+}
+
+#[test]
 fn a_run_in_json_has_its_steps_and_its_approvals() {
     let record = two_runs();
     let shown = record.json("show r2");
