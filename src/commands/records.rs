@@ -12,6 +12,9 @@ use crate::error::CommandError;
 
 pub(super) use holdpoint::view::Records;
 
+/// What to do about a database that is not there, whoever named it.
+pub(super) const HOW_TO_FIND: &str = "check --db and HOLDPOINT_DB, or `database` in the configuration; the proxy makes the file when it first starts, and never the folder";
+
 /// What a command says of a refusal.
 impl From<Error> for CommandError {
     fn from(error: Error) -> CommandError {
@@ -130,5 +133,5 @@ pub(super) fn of_open(error: OpenError) -> CommandError {
     if code != Code::StoreMissing {
         return refused;
     }
-    refused.hint("check --db, or HOLDPOINT_DB; the proxy makes the file when it first starts")
+    refused.hint(HOW_TO_FIND)
 }

@@ -3,6 +3,7 @@
 //! Owns the translation of what is wrong with the operator's files into codes. `pin`, `doctor` and `recheck` use it; a server that
 //! is started here is ended here, and nothing is registered.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use holdpoint::codes::Code;
@@ -29,7 +30,10 @@ pub(super) fn load(path: &Path) -> Result<Config, CommandError> {
 /// What is wrong with a file of the operator's.
 pub(super) fn of_owned(error: &OwnedError) -> CommandError {
     let code = match error {
-        OwnedError::Io { .. } | OwnedError::TooLong(_) => Code::ConfigUnreadable,
+        OwnedError::Io { .. }
+        | OwnedError::Unwritable(_)
+        | OwnedError::UnwritableFolder { .. }
+        | OwnedError::TooLong(_) => Code::ConfigUnreadable,
         OwnedError::NotRegular(_)
         | OwnedError::Symlink(_)
         | OwnedError::Writable { .. }
@@ -43,17 +47,7 @@ pub(super) fn of_owned(error: &OwnedError) -> CommandError {
 pub(super) fn of_serve(error: ServeError) -> CommandError {
     let text = error.to_string();
     match error {
-        ServeError::Database(problem) => {
-            let code = match problem {
-                OwnedError::Io { .. } | OwnedError::TooLong(_) => Code::StoreIo,
-                OwnedError::NotRegular(_) => Code::StoreNotRegular,
-                OwnedError::Symlink(_) => Code::StoreSymlink,
-                OwnedError::Writable { .. } | OwnedError::Readable { .. } | OwnedError::Foreign { .. } => {
-                    Code::StoreInsecureMode
-                }
-            };
-            CommandError::new(code, text)
-        }
+        ServeError::Database(problem) => CommandError::new(of_database(&problem), text),
         ServeError::Reach(_) => CommandError::new(Code::ConfigReach, text),
         ServeError::Manifest { server, error: ManifestError::File(problem) } => {
             let code = of_owned(&problem).code;
@@ -66,6 +60,22 @@ pub(super) fn of_serve(error: ServeError) -> CommandError {
         ServeError::Tree(TreeError::Store(problem)) => records::of_open(problem),
         ServeError::Tree(TreeError::Start(_)) => CommandError::new(Code::Internal, text),
         ServeError::Load(_) => CommandError::new(Code::ServerNothingRegistered, text),
+    }
+}
+
+/// What is wrong with the database's files.
+pub(super) fn of_database(problem: &OwnedError) -> Code {
+    match problem {
+        OwnedError::Io { error, .. } if error.kind() == ErrorKind::NotFound => Code::StoreMissing,
+        OwnedError::Io { .. }
+        | OwnedError::Unwritable(_)
+        | OwnedError::UnwritableFolder { .. }
+        | OwnedError::TooLong(_) => Code::StoreIo,
+        OwnedError::NotRegular(_) => Code::StoreNotRegular,
+        OwnedError::Symlink(_) => Code::StoreSymlink,
+        OwnedError::Writable { .. } | OwnedError::Readable { .. } | OwnedError::Foreign { .. } => {
+            Code::StoreInsecureMode
+        }
     }
 }
 

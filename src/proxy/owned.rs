@@ -8,6 +8,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Access;
 use thiserror::Error;
 
 /// The longest file that is read: a configuration or a manifest of a thousand tools is far below it.
@@ -55,6 +56,19 @@ pub enum OwnedError {
         path: PathBuf,
         /// Its owner's id.
         owner: u32,
+    },
+    /// This user may not write a file of the database.
+    #[error("{0} can't be written by this user: give the permission back (chmod u+w), or serve as its owner")]
+    Unwritable(PathBuf),
+    /// This user may not make a file beside the database.
+    #[error(
+        "{folder} can't be written by this user, so {missing} can't be made in it: give the permission back (chmod u+w), or use a database elsewhere"
+    )]
+    UnwritableFolder {
+        /// The folder of the database.
+        folder: PathBuf,
+        /// The file that has to be made there.
+        missing: PathBuf,
     },
     /// It is longer than any such file needs to be.
     #[error("{0} is longer than 64 MiB")]
@@ -143,6 +157,48 @@ pub fn check_opened_database(path: &Path) -> Result<(), OwnedError> {
     check_owned(path, &metadata)
 }
 
+/// Judges whether this user can write the database: its file, those that SQLite keeps beside it, and the folder when one
+/// of them has to be made. Changes nothing.
+///
+/// # Errors
+/// The first file that can't be written, or a folder that is missing or can't be written.
+pub fn check_writable(path: &Path) -> Result<(), OwnedError> {
+    check_writable_by(path, |path, access| rustix::fs::access(path, access).map_err(io::Error::from))
+}
+
+fn check_writable_by(
+    path: &Path,
+    access: impl Fn(&Path, Access) -> io::Result<()>,
+) -> Result<(), OwnedError> {
+    let mut missing = None;
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(suffix);
+        let file = PathBuf::from(file);
+        match access(&file, Access::READ_OK | Access::WRITE_OK) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing = missing.or(Some(file)),
+            Err(error) if is_refusal(&error) => return Err(OwnedError::Unwritable(file)),
+            Err(error) => return Err(OwnedError::Io { path: file, error }),
+        }
+    }
+    // With all of them there, SQLite needs nothing of the folder.
+    let Some(missing) = missing else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Ok(()),
+        Err(error) if is_refusal(&error) => {
+            Err(OwnedError::UnwritableFolder { folder: folder.to_owned(), missing })
+        }
+        Err(error) => Err(OwnedError::Io { path: folder.to_owned(), error }),
+    }
+}
+
+/// Whether a permission is missing, and not the file.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
@@ -225,6 +281,35 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         assert!(matches!(read_owned(&pipe), Err(OwnedError::NotRegular(_))));
         assert!(matches!(read_owned(&dir.path().join("none")), Err(OwnedError::Io { .. })));
+    }
+
+    #[test]
+    fn the_very_file_that_serving_can_t_write_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("runs.db");
+        // The root user may write everything, so the system's answer is played.
+        let refusing = |refused: &Path| {
+            check_writable_by(&path, |asked, access| {
+                if asked == refused {
+                    return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+                }
+                rustix::fs::access(asked, access).map_err(io::Error::from)
+            })
+        };
+        check_writable(&path).unwrap();
+        let refused = refusing(dir.path()).unwrap_err();
+        assert!(matches!(&refused, OwnedError::UnwritableFolder { missing, .. } if *missing == path));
+        assert!(refused.to_string().starts_with(dir.path().to_str().unwrap()), "{refused}");
+        for suffix in ["", "-wal", "-shm"] {
+            let file = dir.path().join(format!("runs.db{suffix}"));
+            fs::write(&file, "").unwrap();
+            let refused = refusing(&file).unwrap_err();
+            assert!(matches!(&refused, OwnedError::Unwritable(path) if *path == file), "{refused}");
+        }
+        // Nothing has to be made any more.
+        refusing(dir.path()).unwrap();
+        let nowhere = check_writable(&dir.path().join("none/runs.db")).unwrap_err();
+        assert!(matches!(nowhere, OwnedError::Io { path, .. } if path == dir.path().join("none")));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::front::{self, CallAnswer, Calls, HostCall, ListError};
 use super::gated::GatePolicy;
 use super::house::House;
 use super::journal::Journal;
-use super::owned::{OwnedError, check_database, check_opened_database, read_owned};
+use super::owned::{OwnedError, check_database, check_opened_database, check_writable, read_owned};
 use super::reach::Reached;
 
 /// How long a host that has not asked for the list yet may still ask, once it is known that there is none.
@@ -113,6 +113,11 @@ impl Prepared {
     /// The first thing that is wrong.
     pub fn check(config: Config) -> Result<Prepared, ServeError> {
         check_database(&config.database).map_err(ServeError::Database)?;
+        match check_writable(&config.database) {
+            // The store says it of a folder that is missing.
+            Ok(()) | Err(OwnedError::Io { .. }) => {}
+            Err(error) => return Err(ServeError::Database(error)),
+        }
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
         config.check_reach(&config.protected(cwd, home))?;

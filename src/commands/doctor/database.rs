@@ -7,12 +7,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use holdpoint::codes::Code;
+use holdpoint::proxy::owned::{OwnedError, check_writable};
 use holdpoint_actors::clock;
 use holdpoint_actors::store::{Head, Health as StoreHealth, HeldRun};
 use holdpoint_core::chain::VerifyReport;
 
 use super::{Area, Findings, Health};
 use crate::commands::records::{self, Records};
+use crate::commands::servers;
 use crate::error::CommandError;
 use crate::text::{plural, times};
 
@@ -21,7 +23,10 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 /// How many of the newest events are verified; `holdpoint verify` checks them all.
 const EVENTS_VERIFIED: i64 = 1_000;
 
-pub(super) fn look(path: &Path, findings: &mut Findings) {
+/// Looks at the database. Only a configuration says that this user is the one who serves it, and so has to write it.
+pub(super) fn look(path: &Path, serves: bool, findings: &mut Findings) {
+    // Before reading, which makes files beside it.
+    let writable = serves.then(|| check_writable(path));
     match read(path, findings) {
         Ok(()) => {}
         // A proxy makes its database at its first start, so a missing one is not a fault of anybody's.
@@ -30,6 +35,24 @@ pub(super) fn look(path: &Path, findings: &mut Findings) {
             findings.push(Area::Database, Health::Doubtful, text);
         }
         Err(error) => findings.fail(Area::Database, error),
+    }
+    if let Some(writable) = writable {
+        served(writable, findings);
+    }
+}
+
+/// Tells what reading does not show: whether serving could write the database.
+fn served(writable: Result<(), OwnedError>, findings: &mut Findings) {
+    match writable {
+        // What is broken in another way is not fine because of its modes.
+        Ok(()) if findings.of(Area::Database).any(|finding| finding.health == Health::Bad) => {}
+        Ok(()) => findings.push(Area::Database, Health::Good, "serving can write it"),
+        Err(error) => {
+            let code = servers::of_database(&error);
+            let missing = code == Code::StoreMissing;
+            let failed = CommandError::new(code, error.to_string());
+            findings.fail(Area::Database, if missing { failed.hint(records::HOW_TO_FIND) } else { failed });
+        }
     }
 }
 

@@ -98,6 +98,10 @@ impl Findings {
         });
     }
 
+    fn of(&self, area: Area) -> impl Iterator<Item = &Finding> {
+        self.all.iter().filter(move |finding| finding.area == area)
+    }
+
     fn failures(&self) -> usize {
         self.all.iter().filter(|finding| finding.health == Health::Bad).count()
     }
@@ -121,7 +125,7 @@ pub(super) fn run(args: &Args, database: &Database, ui: &mut Ui) -> Result<(), C
         None => Some(database.path()?),
     };
     if let Some(path) = path {
-        database::look(&path, &mut findings);
+        database::look(&path, args.config.is_some(), &mut findings);
         running::look(&path, &mut findings)?;
     }
     let failures = findings.failures();

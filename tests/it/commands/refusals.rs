@@ -145,7 +145,7 @@ fn a_database_in_a_folder_that_can_t_be_written_can_be_read() {
 }
 
 /// Takes from the programs that this thread starts, for good, what lets the root user write where a mode forbids it.
-fn start_programs_that_are_held_by_modes() {
+pub(super) fn start_programs_that_are_held_by_modes() {
     #[cfg(target_os = "linux")]
     if rustix::process::geteuid().is_root() {
         use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};

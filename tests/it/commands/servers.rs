@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::refusals::start_programs_that_are_held_by_modes;
 use super::{Ran, Record, bare};
 
 /// A folder with a configuration in it.
@@ -162,6 +163,7 @@ fn the_doctor_finds_a_pinned_configuration_healthy() {
 
     database
       look  <folder>/gate.db does not exist yet
+      ok    serving can write it
 
     running proxies
       -     no proxy serves this database now
@@ -172,6 +174,57 @@ fn the_doctor_finds_a_pinned_configuration_healthy() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert_eq!(names.len(), 2, "nothing was made: {names:?}");
+}
+
+#[test]
+fn a_database_that_serving_can_t_write_is_named_before_a_host_comes() {
+    let gate = Gate::new();
+    assert_eq!(gate.run("pin").status, 0);
+    let modes = |of: &str, mode| fs::set_permissions(gate.path(of), Permissions::from_mode(mode)).unwrap();
+    let judged = |named: &str| {
+        let (doctor, check) = std::thread::scope(|scope| {
+            let judging = scope.spawn(|| {
+                start_programs_that_are_held_by_modes();
+                (gate.run("doctor"), gate.run("check"))
+            });
+            judging.join().unwrap()
+        });
+        let told = format!(
+            "{} can't be written by this user",
+            gate.path(named).display().to_string().trim_end_matches('/')
+        );
+        assert_eq!((doctor.status, doctor.code()), (1, "doctor.failed"), "{named}: {}", doctor.out);
+        assert!(doctor.out.contains(&told) && doctor.out.contains("[store.io]"), "{named}: {}", doctor.out);
+        assert_eq!((check.status, check.code()), (1, "store.io"), "{named}: {}", check.err);
+        assert!(check.err.contains(&told), "{named}: {}", check.err);
+    };
+    modes("", 0o555);
+    judged("");
+    modes("", 0o755);
+    assert_eq!(gate.run("check").status, 0);
+    modes("gate.db", 0o400);
+    judged("gate.db");
+    modes("gate.db", 0o600);
+    // Reading has made files beside the database, of its mode then.
+    for name in ["gate.db-wal", "gate.db-shm"].into_iter().filter(|name| gate.path(name).exists()) {
+        modes(name, 0o600);
+    }
+    assert_eq!((gate.run("doctor").status, gate.run("check").status), (0, 0));
+}
+
+#[test]
+fn a_database_in_a_folder_that_is_missing_is_told_for_whoever_named_it() {
+    let mut gate = Gate::new();
+    assert_eq!(gate.run("pin").status, 0);
+    gate.config["database"] = json!("none/gate.db");
+    gate.save();
+    let hint = "or `database` in the configuration; the proxy makes the file when it first starts, and never the folder";
+    let check = gate.run("check");
+    assert_eq!((check.status, check.code()), (1, "store.missing"), "{}", check.err);
+    assert!(check.err.contains(hint), "{}", check.err);
+    let doctor = gate.run("doctor");
+    assert_eq!((doctor.status, doctor.code()), (1, "doctor.failed"), "{}", doctor.out);
+    assert!(doctor.out.contains("[store.missing]") && doctor.out.contains(hint), "{}", doctor.out);
 }
 
 #[test]
