@@ -32,6 +32,16 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
+/// Tries whether [`replace`] could put a file there: makes the temporary one, and takes it away again.
+///
+/// # Errors
+/// When the folder can't be written.
+pub(crate) fn try_beside(path: &Path) -> io::Result<()> {
+    let temporary = beside(path);
+    create(&temporary)?;
+    fs::remove_file(temporary)
+}
+
 /// A name in the same folder that nobody else uses.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -40,16 +50,20 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 fn fill(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = create(path)?;
+    // The mask of the process may have taken bits away.
+    file.set_permissions(fs::Permissions::from_mode(MODE))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn create(path: &Path) -> io::Result<File> {
     // A process of this id that was killed here may have left its file; a link in its place is removed, not followed.
     match fs::remove_file(path) {
         Err(problem) if problem.kind() != io::ErrorKind::NotFound => return Err(problem),
         Ok(()) | Err(_) => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
-    // The mask of the process may have taken bits away.
-    file.set_permissions(fs::Permissions::from_mode(MODE))?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::replace::replace;
+use crate::replace::{replace, try_beside};
 
 /// The most bytes of a cursor's file: a number is shorter, and anything longer is something else.
 const FILE_BYTES_MAX: u64 = 64;
@@ -26,6 +26,15 @@ pub trait Cursor: Send {
     /// # Errors
     /// When it can't be kept; the number before must stay then.
     fn save(&mut self, seq: i64) -> Result<(), CursorError>;
+
+    /// Tries whether another number could be kept, and changes nothing. It is asked before the first event is delivered:
+    /// what is delivered and not kept comes again the next time, and the time after that.
+    ///
+    /// # Errors
+    /// When it could not be kept.
+    fn check(&self) -> Result<(), CursorError> {
+        Ok(())
+    }
 }
 
 /// Why a cursor was not read or kept.
@@ -117,6 +126,10 @@ impl Cursor for FileCursor {
     fn save(&mut self, seq: i64) -> Result<(), CursorError> {
         replace(&self.path, &format!("{seq}\n")).map_err(self.failed("write"))
     }
+
+    fn check(&self) -> Result<(), CursorError> {
+        try_beside(&self.path).map_err(self.failed("write"))
+    }
 }
 
 #[cfg(test)]
@@ -131,6 +144,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut cursor = FileCursor::new(folder.path().join("cursor"));
         assert_eq!(cursor.load().unwrap(), 0);
+        cursor.check().unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "trying leaves nothing");
         cursor.save(42).unwrap();
         cursor.save(43).unwrap();
         assert_eq!(cursor.load().unwrap(), 43);
@@ -158,6 +173,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut cursor = FileCursor::new(folder.path().join("gone").join("cursor"));
         assert_eq!(cursor.load().unwrap(), 0);
+        assert!(matches!(cursor.check(), Err(CursorError::Io { .. })));
         assert!(matches!(cursor.save(1), Err(CursorError::Io { .. })));
         // A directory in its place can be neither read nor replaced.
         fs::create_dir_all(cursor.path()).unwrap();

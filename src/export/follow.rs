@@ -225,6 +225,7 @@ impl Follower {
         if seq > newest {
             return Err(Error::CursorAhead { cursor: seq, newest });
         }
+        cursor.check()?;
         Ok(seq)
     }
 

@@ -1,13 +1,15 @@
 //! `export` as a process: lines on stdout, a cursor, a head that verifies, signals, and what is refused.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 
 use holdpoint::gate::Limits;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use super::refusals::start_programs_that_are_held_by_modes;
 use super::{Plan, Ran, Record};
 
 fn two_runs() -> Record {
@@ -70,8 +72,28 @@ fn a_run_that_is_not_there_and_a_cursor_that_is_none_are_refused() {
     }
     let nowhere = record.folder().join("no/such/folder/cursor");
     let refused = record.run(&format!("export --jsonl --cursor {}", nowhere.display()));
-    assert_eq!((refused.status, refused.code()), (1, "export.cursor"));
+    let told = (refused.status, refused.code(), refused.out.as_str());
+    assert_eq!(told, (1, "export.cursor", ""), "nothing is handed on that would come again each time");
     assert_eq!(super::bare("export --jsonl --db /nonexistent.db").output().unwrap().status.code(), Some(1));
+}
+
+#[test]
+fn nothing_is_handed_on_when_the_cursor_s_folder_can_t_be_written() {
+    let record = two_runs();
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("export --jsonl --cursor {}", folder.path().join("cursor").display());
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o555)).unwrap();
+    let refused = std::thread::scope(|scope| {
+        let exporting = scope.spawn(|| {
+            start_programs_that_are_held_by_modes();
+            record.run(&line)
+        });
+        exporting.join().unwrap()
+    });
+    let told = (refused.status, refused.code(), refused.out.as_str());
+    assert_eq!(told, (1, "export.cursor", ""), "{}", refused.err);
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(seqs(&record.run(&line).out)[0], 1);
 }
 
 #[test]
