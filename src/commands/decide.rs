@@ -9,6 +9,7 @@ use clap::builder::NonEmptyStringValueParser;
 use holdpoint::codes::Code;
 use holdpoint::trace;
 use holdpoint::view::{ApprovalView, Error, LateOutcome, RunSummary, Verdict};
+use holdpoint_actors::clock;
 use holdpoint_core::approval::Approval;
 use holdpoint_core::event::Event;
 use holdpoint_core::ids::{ApprovalId, RunId};
@@ -96,7 +97,7 @@ pub(super) fn run(
     let mut records = Records::open_to_decide(&path)?;
     let waits = records.pending_approval(&run, args.approval.as_deref().map(ApprovalId::from).as_ref())?;
     if !ui.json() {
-        waiting::write(ui.out(), &waits, &path)?;
+        waiting::write(ui.out(), &waits, &path, clock::wall())?;
     }
     let approval = &waits.approval;
     let tool = approval.request.as_ref().map_or("-", |request| request.spec.name.as_str());

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use holdpoint::view::{ApprovalView, Detail, LateOutcome, RunSummary, StepSummary, Waiting};
+use holdpoint_actors::clock;
 use holdpoint_core::approval::Approval;
 use holdpoint_core::ids::RunId;
 use serde::Serialize;
@@ -95,7 +96,7 @@ fn print(
     for waits in &detail.pending.rows {
         // One at a time, so that many long ones don't fill the memory.
         let waits = Waiting { approval: whole(&waits.approval, records)?, ..waits.clone() };
-        waiting::write(out, &waits, database)?;
+        waiting::write(out, &waits, database, clock::wall())?;
     }
     if let Some(granted) = &detail.granted {
         grant(granted, out)?;

@@ -150,22 +150,19 @@ impl Finding {
 
 /// Says what is wrong, if anything is.
 fn judge(question: &Question, finding: &Finding) -> Result<(), CommandError> {
-    let last = finding.report.to;
+    let last = last_checked(finding);
     if let Some(broken) = &finding.report.broken {
         let message = format!("the chain of events is broken at event {}", broken.seq);
         return Err(CommandError::new(Code::ChainBroken, message));
     }
     if question.to > 0 && !finding.reached {
-        let message = format!("event {} was not reached: the last event checked is {last}", question.to);
+        let message = format!("event {} was not reached: {last}", question.to);
         return Err(CommandError::new(Code::ChainNotReached, message));
     }
     let Some(kept) = &question.kept else { return Ok(()) };
     match &finding.found {
         None => {
-            let message = format!(
-                "the kept head, event {}, was not reached: the last event checked is {last}",
-                kept.seq
-            );
+            let message = format!("the kept head, event {}, was not reached: {last}", kept.seq);
             Err(CommandError::new(Code::ChainNotReached, message))
         }
         Some(_) if finding.matches(kept) => Ok(()),
@@ -176,6 +173,15 @@ fn judge(question: &Question, finding: &Finding) -> Result<(), CommandError> {
             );
             Err(CommandError::new(Code::ChainHeadMismatch, message))
         }
+    }
+}
+
+/// How far the walk came. One that begins past the newest event comes to none.
+fn last_checked(finding: &Finding) -> String {
+    match (finding.report.checked, finding.head.0) {
+        (0, 0) => "there are no events".to_owned(),
+        (0, newest) => format!("the newest event is {newest}, so none was checked"),
+        (_, _) => format!("the last event checked is {}", finding.report.to),
     }
 }
 
@@ -346,6 +352,20 @@ mod tests {
         assert_eq!(error.code, Code::ChainNotReached);
         let question = Question::of(&args(0, 0, &head(20, "a"))).unwrap();
         assert_eq!(judge(&question, &finding(upto(9), true, None)).unwrap_err().code, Code::ChainNotReached);
+    }
+
+    #[test]
+    fn a_head_past_the_newest_event_is_told_with_what_there_is() {
+        let question = Question::of(&since(&head(20, "a"), 0)).unwrap();
+        let told = |head: i64, report: VerifyReport| {
+            let finding = Finding { head: (head, String::new()), report, reached: false, found: None };
+            judge(&question, &finding).unwrap_err().message
+        };
+        let not_reached = "the kept head, event 20, was not reached: ";
+        let none = VerifyReport::default;
+        assert_eq!(told(9, none()), format!("{not_reached}the newest event is 9, so none was checked"));
+        assert_eq!(told(0, none()), format!("{not_reached}there are no events"));
+        assert_eq!(told(9, upto(9)), format!("{not_reached}the last event checked is 9"));
     }
 
     #[test]

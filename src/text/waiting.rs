@@ -8,6 +8,7 @@ use std::path::Path;
 
 use holdpoint::view::{Waiting, careful, fields};
 use holdpoint_core::ids::{ApprovalId, RunId};
+use holdpoint_core::time::UnixNanos;
 
 use super::{counted, line, shell_word, style, times};
 
@@ -16,19 +17,34 @@ const NAME_BYTES_MAX: usize = 256;
 /// The most bytes of a sentence in the block.
 const SENTENCE_BYTES_MAX: usize = 4_000;
 
-/// Writes the block.
-pub(crate) fn write(out: &mut dyn Write, waiting: &Waiting, database: &Path) -> io::Result<()> {
+/// Writes the block, as things stand `now`.
+///
+/// Reading ends nothing, so an approval whose time is over stays pending until something touches it. It is told apart,
+/// and no command is offered that could only fail.
+pub(crate) fn write(
+    out: &mut dyn Write,
+    waiting: &Waiting,
+    database: &Path,
+    now: UnixNanos,
+) -> io::Result<()> {
     let (approval, reason) = (&waiting.approval, waiting.reason.as_deref());
     let name = |text: &str| line(text, NAME_BYTES_MAX);
     let (waits, bold) = (style::WAITS, style::BOLD);
     let id = name(approval.id.as_str());
     let tool = approval.request.as_ref().map_or_else(|| "-".to_owned(), |request| name(&request.spec.name));
-    writeln!(out, "\n{waits}APPROVAL WAITING{waits:#}  {id}")?;
+    let over = approval.expires_at.is_some_and(|expiry| now > expiry);
+    let state = if over { "APPROVAL EXPIRED" } else { "APPROVAL WAITING" };
+    writeln!(out, "\n{waits}{state}{waits:#}  {id}")?;
     writeln!(out, "kind      {}", name(&approval.kind))?;
     writeln!(out, "tool      {bold}{tool}{bold:#}")?;
     writeln!(out, "asked     {}", times::stamp(approval.created_at))?;
     if let Some(expiry) = approval.expires_at {
-        writeln!(out, "expires   {}; undecided by then, it is refused", times::stamp(expiry))?;
+        let (word, then) = if over {
+            ("expired", "whatever touches it next records that, and its run is cancelled")
+        } else {
+            ("expires", "undecided by then, it is refused")
+        };
+        writeln!(out, "{word}   {}; {then}", times::stamp(expiry))?;
     }
     if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
         writeln!(out, "because   {}", counted(reason, SENTENCE_BYTES_MAX))?;
@@ -46,8 +62,13 @@ pub(crate) fn write(out: &mut dyn Write, waiting: &Waiting, database: &Path) -> 
     }
     writeln!(out, "{bold}presentation{bold:#} by the policy; it may quote what a model or a server wrote:")?;
     fields::write(out, &approval.presentation)?;
-    writeln!(out, "decide with: {}", decide_command("approve", &approval.run_id, &approval.id, database))?;
-    writeln!(out, "         or: {}", decide_command("reject", &approval.run_id, &approval.id, database))?;
+    if over {
+        writeln!(out, "its time is over: it can't be decided any more")?;
+    } else {
+        let command = |verb| decide_command(verb, &approval.run_id, &approval.id, database);
+        writeln!(out, "decide with: {}", command("approve"))?;
+        writeln!(out, "         or: {}", command("reject"))?;
+    }
     writeln!(out, "----- end of approval {id} for tool {tool} -----")
 }
 
@@ -72,7 +93,6 @@ mod tests {
     use holdpoint::view::LateOutcome;
     use holdpoint_core::approval::{Approval, ApprovalStatus, INTERRUPTED_SIDE_EFFECT};
     use holdpoint_core::json::Json;
-    use holdpoint_core::time::UnixNanos;
     use holdpoint_core::tool::{SideEffect, ToolRequest, ToolSpec};
 
     use super::*;
@@ -118,8 +138,12 @@ mod tests {
     }
 
     fn shown(waits: &Waiting) -> String {
+        shown_at(waits, "2026-10-02T09:00:00Z")
+    }
+
+    fn shown_at(waits: &Waiting, now: &str) -> String {
         let mut out = Vec::new();
-        write(&mut out, waits, Path::new("/srv/my gate.db")).unwrap();
+        write(&mut out, waits, Path::new("/srv/my gate.db"), UnixNanos::parse(now).unwrap()).unwrap();
         let text = anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string();
         // The zone is whoever's runs the test.
         [1, 2].iter().fold(text, |text, day| {
@@ -157,6 +181,18 @@ mod tests {
                  or: holdpoint --db '/srv/my gate.db' reject shop.0123456789abcdef --approval 0f1e2d
         ----- end of approval 0f1e2d for tool shop_pay -----
         "#);
+    }
+
+    #[test]
+    fn an_approval_whose_time_is_over_says_so_and_offers_no_command() {
+        let waits = Waiting { approval: approval("pay", "{}", "{}"), reason: None, attempt_came_to: None };
+        let text = shown_at(&waits, "2026-10-02T09:00:00.000000001Z");
+        let expired = "expired   2026-10-02 09:00:00 +0000; whatever touches it next records that, and its run is cancelled";
+        for told in ["APPROVAL EXPIRED  0f1e2d", expired, "its time is over: it can't be decided any more"] {
+            assert!(text.lines().any(|line| line == told), "{told:?} in {text}");
+        }
+        assert!(!text.contains("--approval") && !text.contains("WAITING"), "{text}");
+        assert!(shown_at(&waits, "2026-10-02T09:00:00Z").contains("--approval"), "not yet");
     }
 
     #[test]

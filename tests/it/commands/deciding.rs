@@ -130,9 +130,11 @@ fn an_approval_that_was_altered_can_t_be_decided() {
 fn a_decision_that_comes_too_late_expires_the_approval() {
     let limits = Limits::default().approval_ttl(Duration::from_secs(3_600));
     let record = Record::of(vec![("r1", "pay", Plan::Pays(pay()))], limits);
+    let shown = record.run("show r1").out;
+    assert!(shown.contains("APPROVAL EXPIRED") && !shown.contains("decide with"), "{shown}");
     let ran = record.run("approve r1 --yes");
     assert_eq!((ran.status, ran.code()), (1, "approval.expired"));
-    assert!(ran.out.contains("expires   2026-10-01 10:00:"), "{}", ran.out);
+    assert!(ran.out.contains("expired   2026-10-01 10:00:"), "{}", ran.out);
     assert!(ran.err.contains("run.finished"), "what was recorded goes to stderr: {}", ran.err);
     assert_eq!(record.json("show r1")["run"]["reason"], "approval_expired");
 }
