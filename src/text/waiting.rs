@@ -56,12 +56,18 @@ pub(crate) fn write(
         writeln!(out, "unread    {}", counted(problem, SENTENCE_BYTES_MAX))?;
     }
     writeln!(out, "{bold}arguments{bold:#} of the call, a field at a time, each with its size as stored:")?;
-    match &approval.request {
-        Some(request) => fields::write(out, &request.args)?,
-        None => writeln!(out, "  (can't be read)")?,
-    }
+    let leaves_out = match &approval.request {
+        Some(request) => fields::write_and_tell(out, &request.args)?,
+        None => writeln!(out, "  (can't be read)").map(|()| false)?,
+    };
     writeln!(out, "{bold}presentation{bold:#} by the policy; it may quote what a model or a server wrote:")?;
     fields::write(out, &approval.presentation)?;
+    if leaves_out {
+        writeln!(
+            out,
+            "careful: parts of the arguments are left out above; holdpoint events --json shows more of them"
+        )?;
+    }
     if over {
         writeln!(out, "its time is over: it can't be decided any more")?;
     } else {
@@ -193,6 +199,21 @@ mod tests {
         }
         assert!(!text.contains("--approval") && !text.contains("WAITING"), "{text}");
         assert!(shown_at(&waits, "2026-10-02T09:00:00Z").contains("--approval"), "not yet");
+    }
+
+    #[test]
+    fn arguments_that_are_too_many_to_be_shown_are_warned_of_where_they_are_decided() {
+        let args = |count: usize| {
+            let fields: Vec<String> = (0..count).map(|at| format!(r#""f{at}":1"#)).collect();
+            format!("{{{}}}", fields.join(","))
+        };
+        let items = format!(r#"{{"items":[{}1]}}"#, "1,".repeat(1_000));
+        let warned = |args: &str| {
+            let text = written(&approval("pay", args, "{}"), None);
+            text.contains("careful: parts of the arguments are left out above")
+        };
+        assert!(warned(&args(201)) && warned(&items));
+        assert!(!warned(&args(200)) && !warned("{}"));
     }
 
     #[test]

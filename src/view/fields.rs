@@ -26,28 +26,37 @@ const FIELDS: (usize, usize) = (120, 80);
 
 /// Writes an object's fields in the order of their names; any other value as one field called `value`.
 pub fn write(out: &mut dyn Write, json: &Json) -> io::Result<()> {
+    write_and_tell(out, json).map(drop)
+}
+
+/// Writes as [`write()`] does, and tells whether whole fields or lines were left out: there may be any number of them, and
+/// whoever chose it chose what is not read.
+pub fn write_and_tell(out: &mut dyn Write, json: &Json) -> io::Result<bool> {
     if json.is_blank() {
-        return writeln!(out, "  (none)");
+        writeln!(out, "  (none)")?;
+        return Ok(false);
     }
     let text = json.as_str().trim();
     let Some(mut members) = members(text) else {
         return field(out, "value", text);
     };
     if members.is_empty() {
-        return writeln!(out, "  (no fields)");
+        writeln!(out, "  (no fields)")?;
+        return Ok(false);
     }
     members.sort_by(|(a, _), (b, _)| a.cmp(b));
     let (head, left_out, tail) = ends(&members, FIELDS);
+    let mut leaves_out = left_out > 0;
     for (name, value) in head {
-        field(out, name, value.get())?;
+        leaves_out |= field(out, name, value.get())?;
     }
     if left_out > 0 {
         writeln!(out, "  … {left_out} fields left out …")?;
     }
     for (name, value) in tail {
-        field(out, name, value.get())?;
+        leaves_out |= field(out, name, value.get())?;
     }
-    Ok(())
+    Ok(leaves_out)
 }
 
 /// Gives JSON in one line, as it reads: without white space between its tokens, a character always alike, however it was
@@ -84,7 +93,8 @@ fn members(text: &str) -> Option<Vec<(String, &RawValue)>> {
     decoder.end().ok().map(|()| members)
 }
 
-fn field(out: &mut dyn Write, name: &str, value: &str) -> io::Result<()> {
+/// Writes a field, and tells whether lines of it were left out.
+fn field(out: &mut dyn Write, name: &str, value: &str) -> io::Result<bool> {
     writeln!(out, "  {} ({} bytes)", line(name, NAME_BYTES_MAX), value.len())?;
     let lines = pretty(value).unwrap_or_else(|| vec![bound_string(value.to_owned())]);
     let (head, left_out, tail) = ends(&lines, LINES);
@@ -97,7 +107,7 @@ fn field(out: &mut dyn Write, name: &str, value: &str) -> io::Result<()> {
     for text in tail {
         writeln!(out, "    {}", counted(text, LINE_BYTES_MAX))?;
     }
-    Ok(())
+    Ok(left_out > 0)
 }
 
 /// Splits a list into what is shown of it: all, or its beginning and its end.
