@@ -3,21 +3,21 @@
 //! Owns its fields, their defaults and what is refused. Reading it is strict, because a key that is misspelt or written
 //! twice must be an error and never a default. Never starts a server and never opens the database.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod object;
+mod written;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdpoint_actors::connection::ServerSpec;
-use holdpoint_core::duration::{DurationError, parse_go_duration};
+use holdpoint_core::duration::DurationError;
 use holdpoint_core::hash::sha256_hex;
 use holdpoint_core::ids::SessionName;
 use holdpoint_core::json::{CheckError, ObjectWriter, canonical_trusted, check_text};
 use holdpoint_core::pin::rules::{Rule, RuleError};
 use holdpoint_core::policy::Outcome;
 use holdpoint_core::run::Limits;
-use holdpoint_core::tool::SideEffect;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use thiserror::Error;
 
 use super::owned::{OwnedError, read_owned};
@@ -69,9 +69,24 @@ pub enum ContentError {
     /// It is JSON that could be read in two ways, or that is beyond a bound.
     #[error("not usable JSON: {0}")]
     Unusable(CheckError),
-    /// A field is unknown, or of the wrong kind.
-    #[error("{0}")]
-    Fields(#[from] serde_json::Error),
+    /// A value is of another kind than its key's.
+    #[error("{field}: expected {expected}, found {found}")]
+    Kind {
+        /// The key, with its server and its tool in front.
+        field: String,
+        /// What belongs there.
+        expected: String,
+        /// What stands there.
+        found: String,
+    },
+    /// Something else stands where an object belongs.
+    #[error("{what} must be an object, not {found}")]
+    NotObject {
+        /// What belongs there.
+        what: String,
+        /// What stands there.
+        found: String,
+    },
     /// A duration is none.
     #[error("{field}: {error}")]
     Duration {
@@ -83,7 +98,7 @@ pub enum ContentError {
     /// A duration is negative.
     #[error("{0}: a duration can't be negative")]
     Negative(String),
-    /// A value is missing or out of its range.
+    /// A key is unknown, or a value is missing or out of its range.
     #[error("{0}")]
     Value(String),
     /// A rule can't be read.
@@ -208,8 +223,7 @@ impl Config {
     /// The first thing that is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Config, ContentError> {
         let text = check_text(bytes).map_err(|error| unusable(bytes, error))?;
-        let file: File<'_> = serde_json::from_str(text)?;
-        file.checked()
+        written::config(text)
     }
 
     /// What protects the gate's own files from the servers.
@@ -281,87 +295,6 @@ fn write_rule(w: &mut ObjectWriter, tool: &ToolRule) {
     w.omit_empty_str("rename", tool.rule.rename.as_deref().unwrap_or_default());
 }
 
-/// The file as it is written. `null` counts as absent everywhere.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File<'a> {
-    database: Option<String>,
-    session: Option<String>,
-    #[serde(borrow)]
-    servers: Option<Vec<ServerText<'a>>>,
-    policy: Option<BTreeMap<String, String>>,
-    hold: Option<String>,
-    repeat_window: Option<String>,
-    max_pending: Option<i64>,
-    approval_ttl: Option<String>,
-    grant_ttl: Option<String>,
-    status_tool: Option<String>,
-    lease_ttl: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ServerText<'a> {
-    name: Option<String>,
-    command: Option<Vec<String>>,
-    endpoint: Option<String>,
-    env: Option<Vec<String>>,
-    inherit_env: Option<Vec<String>>,
-    connect_timeout: Option<String>,
-    default_timeout: Option<String>,
-    manifest: Option<String>,
-    #[serde(borrow)]
-    rules: Option<BTreeMap<String, &'a RawValue>>,
-    skip_path_check: Option<bool>,
-    pid_namespace: Option<bool>,
-}
-
-impl File<'_> {
-    fn checked(self) -> Result<Config, ContentError> {
-        let value = |text: &str| ContentError::Value(text.to_owned());
-        let database =
-            self.database.filter(|path| !path.is_empty()).ok_or_else(|| value("database is required"))?;
-        let session = self.session.ok_or_else(|| value("session is required"))?;
-        if !is_name(&session) {
-            let why =
-                format!("session {session:?} must be 1 to {NAME_BYTES_MAX} letters, digits, '_' or '-'");
-            return Err(ContentError::Value(why));
-        }
-        let policy = class_policy(self.policy.unwrap_or_default())?;
-        let max_pending = match self.max_pending.unwrap_or(0) {
-            0 => MAX_PENDING_DEFAULT,
-            max => usize::try_from(max).map_err(|_| value("max_pending can't be negative"))?,
-        };
-        let lease_ttl = optional("lease_ttl", self.lease_ttl)?;
-        if let Some(ttl) = lease_ttl.filter(|ttl| *ttl < LEASE_TTL_MIN) {
-            let why = format!("lease_ttl {ttl:?} is shorter than {LEASE_TTL_MIN:?}");
-            return Err(ContentError::Value(why));
-        }
-        let status_tool = self.status_tool.filter(|name| !name.is_empty());
-        let status_tool = status_tool.unwrap_or_else(|| STATUS_TOOL_DEFAULT.to_owned());
-        if !is_name(&status_tool) {
-            let why = format!(
-                "status_tool {status_tool:?} must be 1 to {NAME_BYTES_MAX} letters, digits, '_' or '-'"
-            );
-            return Err(ContentError::Value(why));
-        }
-        Ok(Config {
-            path: None,
-            database: PathBuf::from(database),
-            session: SessionName::from(session),
-            servers: servers(self.servers.unwrap_or_default())?,
-            policy,
-            hold: optional("hold", self.hold)?.unwrap_or(HOLD_DEFAULT),
-            repeat_window: optional("repeat_window", self.repeat_window)?.unwrap_or(REPEAT_WINDOW_DEFAULT),
-            max_pending,
-            approval_ttl: optional("approval_ttl", self.approval_ttl)?.unwrap_or(TTL_DEFAULT),
-            grant_ttl: optional("grant_ttl", self.grant_ttl)?.unwrap_or(TTL_DEFAULT),
-            status_tool,
-            lease_ttl,
-        })
-    }
-}
-
 /// Says where JSON is malformed as an editor counts it.
 fn unusable(bytes: &[u8], error: CheckError) -> ContentError {
     let CheckError::Malformed { at } = error else { return ContentError::Unusable(error) };
@@ -371,114 +304,6 @@ fn unusable(bytes: &[u8], error: CheckError) -> ContentError {
         line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
         column: before.len() - line_start + 1,
     }
-}
-
-fn class_policy(texts: BTreeMap<String, String>) -> Result<ClassPolicy, ContentError> {
-    let mut policy = ClassPolicy::default();
-    for (class, text) in texts {
-        let known = SideEffect::parse(&class)
-            .ok_or_else(|| ContentError::Value(format!("policy: {class:?} is no side effect")))?;
-        policy.set(
-            known,
-            outcome(&text).map_err(|why| ContentError::Value(format!("policy: {class}: {why}")))?,
-        );
-    }
-    Ok(policy)
-}
-
-fn outcome(text: &str) -> Result<Outcome, String> {
-    match Outcome::parse(text) {
-        Some(outcome @ (Outcome::Allow | Outcome::RequireApproval | Outcome::Deny)) => Ok(outcome),
-        // A call can end its own run, and nobody else's.
-        Some(Outcome::Abort) | None => {
-            Err(format!("outcome {text:?} is not allow, require_approval or deny"))
-        }
-    }
-}
-
-fn servers(texts: Vec<ServerText<'_>>) -> Result<Vec<Server>, ContentError> {
-    if texts.is_empty() {
-        return Err(ContentError::Value("at least one server is required".to_owned()));
-    }
-    let mut names = BTreeSet::new();
-    let mut servers = Vec::with_capacity(texts.len());
-    for (at, text) in texts.into_iter().enumerate() {
-        let server = server(at, text)?;
-        if !names.insert(server.name.clone()) {
-            let why = format!("servers[{at}]: the name {:?} is used twice", server.name);
-            return Err(ContentError::Value(why));
-        }
-        servers.push(server);
-    }
-    Ok(servers)
-}
-
-fn server(at: usize, text: ServerText<'_>) -> Result<Server, ContentError> {
-    let Some(name) = text.name.filter(|name| !name.is_empty()) else {
-        return Err(ContentError::Value(format!("servers[{at}]: name is required")));
-    };
-    let wrong = |why: &str| ContentError::Value(format!("server {name:?}: {why}"));
-    let command = text.command.unwrap_or_default();
-    let endpoint = text.endpoint.filter(|endpoint| !endpoint.is_empty());
-    if command.is_empty() == endpoint.is_none() {
-        return Err(wrong("exactly one of command and endpoint is required"));
-    }
-    let manifest =
-        text.manifest.filter(|path| !path.is_empty()).ok_or_else(|| wrong("manifest is required"))?;
-    let timeout = |field: &str, text| optional(&format!("server {name:?}: {field}"), text);
-    let rules = text.rules.unwrap_or_default().into_iter().map(|(tool, text)| {
-        let rule = tool_rule(&name, &tool, text)?;
-        Ok((tool, rule))
-    });
-    Ok(Server {
-        connect_timeout: timeout("connect_timeout", text.connect_timeout)?,
-        default_timeout: timeout("default_timeout", text.default_timeout)?,
-        rules: rules.collect::<Result<_, ContentError>>()?,
-        command,
-        endpoint,
-        env: text.env.unwrap_or_default(),
-        inherit_env: text.inherit_env.unwrap_or_default(),
-        manifest: PathBuf::from(manifest),
-        skip_path_check: text.skip_path_check.unwrap_or(false),
-        pid_namespace: text.pid_namespace,
-        name,
-    })
-}
-
-fn tool_rule(server: &str, tool: &str, text: &RawValue) -> Result<ToolRule, ContentError> {
-    let named = |error| ContentError::Rule { server: server.to_owned(), tool: tool.to_owned(), error };
-    let (rule, others) = Rule::read(text.get()).map_err(named)?;
-    let (mut said, mut repeat_window) = (None, None);
-    for (field, value) in others {
-        let place = || format!("server {server:?}: tool {tool:?}: {field}");
-        match field.as_str() {
-            "outcome" | "repeat_window" => {}
-            _ => return Err(named(RuleError::UnknownField(field))),
-        }
-        let Some(text) = serde_json::from_str::<Option<String>>(value)? else { continue };
-        if field == "repeat_window" {
-            repeat_window = Some(duration(&place(), &text)?);
-        } else if !text.is_empty() {
-            said = Some(outcome(&text).map_err(|why| ContentError::Value(format!("{}: {why}", place())))?);
-        }
-    }
-    Ok(ToolRule { rule, outcome: said, repeat_window })
-}
-
-fn optional(field: &str, text: Option<String>) -> Result<Option<Duration>, ContentError> {
-    text.map(|text| duration(field, &text)).transpose()
-}
-
-fn duration(field: &str, text: &str) -> Result<Duration, ContentError> {
-    let parsed =
-        parse_go_duration(text).map_err(|error| ContentError::Duration { field: field.to_owned(), error })?;
-    parsed.to_std().ok_or_else(|| ContentError::Negative(field.to_owned()))
-}
-
-/// Whether a text is a name that no shell, terminal or path reads as more than a name.
-fn is_name(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(plain)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 
+use holdpoint_core::tool::SideEffect;
+
 use super::*;
 
 const MINIMAL: &str = r#"{"database":"runs.db","session":"s","servers":[{"name":"bank","command":["x"],"manifest":"m.json","rules":{"pay":{"side_effect":"remote_mutation"}}}]}"#;
@@ -97,6 +99,102 @@ fn what_is_unknown_or_unusable_is_refused() {
     for (text, named) in cases {
         let error = parse(&text).unwrap_err().to_string();
         assert!(error.contains(named), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_value_of_another_kind_is_named_by_its_key_its_server_and_its_tool() {
+    let top = |member: &str| with("\"session\"", &format!("{member},\"session\""));
+    let server = |member: &str| with("\"name\":\"bank\"", &format!("{member},\"name\":\"bank\""));
+    let rule = |member: &str| with("\"side_effect\"", &format!("{member},\"side_effect\""));
+    let duration = "expected a text such as \"10s\"";
+    let cases = [
+        (top("\"hold\":5"), format!("hold: {duration}, found 5")),
+        (top("\"hold\":{}"), format!("hold: {duration}, found an object")),
+        (
+            top("\"hold\":12345678901234567890123456789012345678901"),
+            format!("hold: {duration}, found a number"),
+        ),
+        (
+            with("\"session\":\"s\"", "\"session\":1"),
+            "session: expected a text such as \"main\", found 1".into(),
+        ),
+        (top("\"max_pending\":\"5\""), "max_pending: expected a whole number such as 5, found \"5\"".into()),
+        (top("\"max_pending\":1.5"), "max_pending: expected a whole number such as 5, found 1.5".into()),
+        (top("\"policy\":[]"), "policy must be an object, not a list".into()),
+        (
+            top("\"policy\":{\"read_only\":5}"),
+            "policy: read_only: expected a text such as \"allow\", found 5".into(),
+        ),
+        (server("\"connect_timeout\":5"), format!("server \"bank\": connect_timeout: {duration}, found 5")),
+        (
+            server("\"skip_path_check\":\"true\""),
+            "server \"bank\": skip_path_check: expected true or false, found \"true\"".into(),
+        ),
+        (server("\"env\":\"A=secret\""), "server \"bank\": env: expected a list, found a text".into()),
+        (
+            server("\"env\":[\"A=b\",731]"),
+            "server \"bank\": env[1]: expected a text such as \"NAME=value\", found a number".into(),
+        ),
+        (with("\"bank\"", "5"), "servers[0]: name: expected a text such as \"files\", found 5".into()),
+        (
+            with(r#""rules":{"pay":{"side_effect":"remote_mutation"}}"#, r#""rules":[]"#),
+            "server \"bank\": rules must be an object, not a list".into(),
+        ),
+        (
+            rule("\"repeat_window\":5"),
+            format!("server \"bank\": tool \"pay\": repeat_window: {duration}, found 5"),
+        ),
+        (
+            rule("\"outcome\":[]"),
+            "server \"bank\": tool \"pay\": outcome: expected a text such as \"allow\", found a list".into(),
+        ),
+    ];
+    for (text, message) in cases {
+        assert_eq!(parse(&text).unwrap_err().to_string(), message, "{text}");
+    }
+}
+
+#[test]
+fn a_value_of_another_kind_in_the_second_server_names_the_second() {
+    let second = r#""servers":[{"name":"files","command":["y"],"manifest":"n.json"},"#;
+    let two = with(r#""servers":["#, second).replacen(
+        "\"name\":\"bank\"",
+        "\"name\":\"bank\",\"default_timeout\":5",
+        1,
+    );
+    let error = parse(&two).unwrap_err().to_string();
+    assert_eq!(error, "server \"bank\": default_timeout: expected a text such as \"10s\", found 5");
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_server_and_beside_those_there_are() {
+    let error = parse(&with("\"session\"", "\"Hold\":\"1s\",\"session\"")).unwrap_err().to_string();
+    assert!(
+        error.starts_with("unknown field \"Hold\": expected one of database, session, servers"),
+        "{error}"
+    );
+    let error = parse(&with("\"command\"", "\"comand\"")).unwrap_err().to_string();
+    assert!(
+        error.starts_with("server \"bank\": unknown field \"comand\": expected one of name, "),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_list_is_not_taken_for_an_object() {
+    let server = r#"["bank",["x"],null,null,null,null,null,"m.json",{},null,null]"#;
+    let whole = format!(r#"["runs.db","s",[{server}],{{}},"0s","10m",5,"24h","24h","gate_status","3s"]"#);
+    let in_object = format!(r#"{{"database":"runs.db","session":"s","servers":[{server}]}}"#);
+    let rule = with(r#"{"side_effect":"remote_mutation"}"#, r#"["remote_mutation"]"#);
+    for (text, message) in [
+        (whole.as_str(), "the configuration must be an object, not a list"),
+        ("[]", "the configuration must be an object, not a list"),
+        ("null", "the configuration must be an object, not null"),
+        (&in_object, "servers[0] must be an object, not a list"),
+        (&rule, "server \"bank\": tool \"pay\": a rule is a JSON object: not an object"),
+    ] {
+        assert_eq!(parse(text).unwrap_err().to_string(), message, "{text}");
     }
 }
 
