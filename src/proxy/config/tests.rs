@@ -182,6 +182,16 @@ fn an_unknown_key_is_named_with_its_server_and_beside_those_there_are() {
 }
 
 #[test]
+fn a_rules_timeout_is_never_negative() {
+    for negative in ["-1s", "-1ns", "-1h1m"] {
+        let text = with("\"side_effect\"", &format!("\"timeout\":\"{negative}\",\"side_effect\""));
+        let error = parse(&text).unwrap_err().to_string();
+        assert_eq!(error, "server \"bank\": tool \"pay\": timeout: a duration can't be negative");
+    }
+    parse(&with("\"side_effect\"", "\"timeout\":\"0s\",\"side_effect\"")).unwrap();
+}
+
+#[test]
 fn a_list_is_not_taken_for_an_object() {
     let server = r#"["bank",["x"],null,null,null,null,null,"m.json",{},null,null]"#;
     let whole = format!(r#"["runs.db","s",[{server}],{{}},"0s","10m",5,"24h","24h","gate_status","3s"]"#);

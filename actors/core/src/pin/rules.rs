@@ -22,7 +22,8 @@ pub struct Rule {
     /// The class, as it is written. What is no class is refused when the tool is checked, not before: one misspelt
     /// rule must not close the others.
     pub side_effect: String,
-    /// The bound of one call; absent or not positive, the server's default counts.
+    /// The bound of one call; absent or zero, the server's default counts. A negative one is never read, and is none
+    /// where somebody sets it.
     pub timeout: Option<DurationNanos>,
     /// Whether success completes the run.
     pub terminal: bool,
@@ -58,6 +59,9 @@ pub enum RuleError {
     /// A timeout that is no duration.
     #[error("timeout: {0}")]
     Timeout(#[from] DurationError),
+    /// A timeout below zero: whoever wrote it meant something, and it isn't the server's default.
+    #[error("timeout: a duration can't be negative")]
+    NegativeTimeout,
 }
 
 /// Why a rules file can't be read.
@@ -85,7 +89,7 @@ impl Rule {
     /// `null` counts as absent.
     ///
     /// # Errors
-    /// A value of the wrong kind, and a timeout that is no duration.
+    /// A value of the wrong kind, and a timeout that is no duration or a negative one.
     pub fn read(text: &str) -> Result<(Self, BTreeMap<String, &str>), RuleError> {
         let mut rule = Self::default();
         let mut others = BTreeMap::new();
@@ -96,10 +100,7 @@ impl Rule {
             }
             match &*member.key {
                 "side_effect" => rule.side_effect = text_of("side_effect", value)?,
-                "timeout" => {
-                    let written = text_of("timeout", value)?;
-                    rule.timeout = if written.is_empty() { None } else { Some(parse_go_duration(&written)?) };
-                }
+                "timeout" => rule.timeout = timeout(&text_of("timeout", value)?)?,
                 "terminal" => rule.terminal = truth_of("terminal", value)?,
                 "description" => rule.description = filled(text_of("description", value)?),
                 "deny" => rule.deny = names(value)?,
@@ -167,6 +168,15 @@ fn text_of(field: &'static str, value: &str) -> Result<String, RuleError> {
     scan::text(value).ok_or(RuleError::Field { field, kind })
 }
 
+/// Zero stays what it is in the reference: no timeout of the rule's own.
+fn timeout(written: &str) -> Result<Option<DurationNanos>, RuleError> {
+    if written.is_empty() {
+        return Ok(None);
+    }
+    let timeout = parse_go_duration(written)?;
+    if timeout.as_nanos() < 0 { Err(RuleError::NegativeTimeout) } else { Ok(Some(timeout)) }
+}
+
 fn truth_of(field: &'static str, value: &str) -> Result<bool, RuleError> {
     scan::truth(value).ok_or(RuleError::Field { field, kind: "true or false" })
 }
@@ -215,6 +225,8 @@ mod tests {
             (r#"{"side_effect":"read_only","denny":["x"]}"#, "denny"),
             (r#"{"timeout":"5"}"#, "timeout"),
             (r#"{"timeout":5}"#, "such as \"5s\""),
+            (r#"{"timeout":"-1s"}"#, "timeout: a duration can't be negative"),
+            (r#"{"timeout":"-1ns"}"#, "timeout: a duration can't be negative"),
             (r#"{"terminal":"yes"}"#, "terminal"),
             (r#"{"deny":"x"}"#, "deny"),
             (r#"{"deny":[1]}"#, "deny"),
@@ -227,6 +239,14 @@ mod tests {
         }
         for text in ["", "[]", "{} {}", r#"{"a":{},"a":{}}"#, "{\"a\":"] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_of_zero_is_read_and_is_not_negative_either_way() {
+        for zero in ["0s", "-0s", "0"] {
+            let (rule, _) = Rule::read(&format!(r#"{{"timeout":"{zero}"}}"#)).unwrap();
+            assert_eq!(rule.timeout, Some(DurationNanos::from_nanos(0)), "{zero}");
         }
     }
 

@@ -260,13 +260,14 @@ fn a_manifest_and_rules_that_do_not_fit_are_named_all_at_once() {
 
 #[test]
 fn a_rule_without_a_timeout_or_a_class_is_refused() {
-    let live =
-        server(&[("a", "A", READ, ""), ("b", "B", READ, ""), ("c", "C", READ, ""), ("d", "D", READ, "")]);
+    let live = server(&["a", "b", "c", "d", "e"].map(|name| (name, "", READ, "")));
     let manifest = pin(&live);
-    let rules = rules(
+    let mut rules = rules(
         r#"{"a":{"side_effect":"read_only"},"b":{"timeout":"1s"},"c":{"side_effect":"readonly","timeout":"1s"},
-            "d":{"side_effect":"read_only","timeout":"-1s"}}"#,
+            "d":{"side_effect":"read_only"},"e":{"side_effect":"read_only","timeout":"0s"}}"#,
     );
+    // No file says this, an embedder can.
+    rules.get_mut("d").unwrap().timeout = Some(DurationNanos::from_nanos(-1));
     let loading =
         Loading { server: "fs", manifest: &manifest, rules: &rules, live: &live, default_timeout: None };
     let outcome = check_tools(&loading, &|_| Ok(()));
@@ -275,6 +276,7 @@ fn a_rule_without_a_timeout_or_a_class_is_refused() {
     assert!(refusal(&outcome, "b").starts_with("the runtime refuses it: "));
     assert!(refusal(&outcome, "c").contains("\"readonly\""));
     assert!(refusal(&outcome, "d").contains("no timeout"), "a negative timeout is none");
+    assert!(refusal(&outcome, "e").contains("no timeout"), "and so is one of zero");
 }
 
 #[test]
