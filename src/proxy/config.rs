@@ -3,6 +3,7 @@
 //! Owns its fields, their defaults and what is refused. Reading it is strict, because a key that is misspelt or written
 //! twice must be an error and never a default. Never starts a server and never opens the database.
 
+mod apart;
 mod object;
 mod written;
 
@@ -101,6 +102,16 @@ pub enum ContentError {
     /// A key is unknown, or a value is missing or out of its range.
     #[error("{0}")]
     Value(String),
+    /// Two keys name one file.
+    #[error("{key} and {other} are the same file, {path}: give each its own")]
+    SameFile {
+        /// A key, with its server in front.
+        key: String,
+        /// What else names the file.
+        other: String,
+        /// The file.
+        path: PathBuf,
+    },
     /// A rule can't be read.
     #[error("server {server:?}: tool {tool:?}: {error}")]
     Rule {
@@ -214,6 +225,7 @@ impl Config {
             server.manifest = directory.join(&server.manifest);
         }
         config.path = Some(absolute);
+        apart::check(&config).map_err(content)?;
         Ok(config)
     }
 

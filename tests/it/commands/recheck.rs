@@ -387,7 +387,7 @@ fn what_a_released_version_decided_is_decided_the_same_again() {
     let (version, sql) = released().pop().unwrap();
     let record = record_of(&sql);
     let server = |name: &str, pay: &str| {
-        json!({"name": name, "command": ["/nowhere"], "manifest": "none.json", "rules": {
+        json!({"name": name, "command": ["/nowhere"], "manifest": format!("{name}.none.json"), "rules": {
             "balance": {"side_effect": "read_only"}, "pay": {"side_effect": "remote_mutation", "outcome": pay}}})
     };
     // The rules of the demonstration, whose record it is.
