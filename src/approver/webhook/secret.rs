@@ -168,6 +168,10 @@ impl Secrets {
         // Both parsers would name what they found, and that may be a secret.
         json::check(text)
             .map_err(|_| SecretsError::Shape("it is no JSON, or a key is there twice".to_owned()))?;
+        // The decoder would take a list too, and give its values to the keys by their order.
+        if !text.trim_ascii_start().starts_with(b"{") {
+            return Err(SecretsError::Shape("it must be an object".to_owned()));
+        }
         let file: SecretsFile = serde_json::from_slice(text).map_err(|error| {
             SecretsError::Shape(format!("line {} has something else than is expected", error.line()))
         })?;
@@ -259,6 +263,13 @@ mod tests {
             assert!(parsed(&text).unwrap_err().contains("name an operator"), "{name}");
         }
         assert!(parsed("{}").unwrap_err().contains("no operator"));
+    }
+
+    #[test]
+    fn a_list_is_no_file_of_secrets() {
+        let text = format!(r#" [{{"ada": "{}"}}, "{}"]"#, "a".repeat(32), "b".repeat(32));
+        assert!(parsed(&text).unwrap_err().contains("must be an object"));
+        assert!(parsed("null").unwrap_err().contains("must be an object"));
     }
 
     #[test]
