@@ -363,8 +363,9 @@ async fn a_start_that_comes_to_nothing_is_broken_off_so_that_a_stop_ends() {
     assert_eq!(seen.given_up.load(Ordering::SeqCst), 1, "and nothing goes on with it");
 }
 
-#[tokio::test]
-async fn a_child_that_is_being_added_as_the_tree_is_stopped_is_worked_off_too() {
+/// A tree that was told to stop while one more child was starting, and what comes of the adding.
+async fn stopped_while_one_is_added()
+-> (Seen, ActorRef<Msg>, tokio::task::JoinHandle<()>, tokio::task::JoinHandle<Result<(), String>>) {
     let (seen, (supervisor, ended, _)) = (Seen::default(), supervised(usize::MAX).await);
     let (late, _address) = Slow::new("late", 0, &seen).child();
     let adding = tokio::spawn({
@@ -373,6 +374,12 @@ async fn a_child_that_is_being_added_as_the_tree_is_stopped_is_worked_off_too() 
     });
     seen.starting.notified().await;
     supervisor.cast(Msg::Stop).unwrap();
+    (seen, supervisor, ended, adding)
+}
+
+#[tokio::test]
+async fn a_child_that_is_being_added_as_the_tree_is_stopped_is_worked_off_too() {
+    let (seen, supervisor, ended, adding) = stopped_while_one_is_added().await;
     let children = address::ask(&supervisor, SOON, Msg::Observe).await.unwrap();
     assert!(children[0].running, "it may yet be asked by the one that starts");
     seen.go_on.notify_one();
@@ -383,14 +390,7 @@ async fn a_child_that_is_being_added_as_the_tree_is_stopped_is_worked_off_too() 
 
 #[tokio::test(start_paused = true)]
 async fn a_child_that_is_being_added_for_ever_is_broken_off_so_that_a_stop_ends() {
-    let (seen, (supervisor, ended, _)) = (Seen::default(), supervised(usize::MAX).await);
-    let (late, _address) = Slow::new("late", 0, &seen).child();
-    let adding = tokio::spawn({
-        let supervisor = supervisor.clone();
-        async move { add(&supervisor, late).await }
-    });
-    seen.starting.notified().await;
-    supervisor.cast(Msg::Stop).unwrap();
+    let (seen, _supervisor, ended, adding) = stopped_while_one_is_added().await;
     ended.await.unwrap();
     assert!(adding.await.unwrap().is_err());
     assert_eq!(seen.given_up.load(Ordering::SeqCst), 1);
